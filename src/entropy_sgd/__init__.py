@@ -1,0 +1,1 @@
+"""Flat minima for PyTorch."""

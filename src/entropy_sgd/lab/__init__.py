@@ -1,0 +1,1 @@
+"""The laboratory: data, networks, recipes, training, reports."""
