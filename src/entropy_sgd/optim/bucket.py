@@ -11,7 +11,8 @@ from torch import Tensor
 from entropy_sgd.optim.langevin import Langevin, Tensors, langevin_step, langevin_step_
 from entropy_sgd.optim.noise import thermal
 
-BUFFERS = {"sgd": ("inner_momentum",), "adam": ("inner_exp_avg", "inner_exp_avg_sq")}
+# Names in state[p]; the prefix keeps them apart from those of any outer optimizer.
+BUFFERS = {"sgd": ("entropy_momentum",), "adam": ("entropy_exp_avg", "entropy_exp_avg_sq")}
 
 
 def real(tensors: list[Tensor]) -> list[Tensor]:
@@ -48,10 +49,10 @@ class Bucket:
         params = [p for _, p in self.members]
         self.x_prime = real(params)
         self.gradient = real([cast(Tensor, p.grad) for p in params])
-        self.x = real([state["x"] for state in states])
-        self.mu = real([state["mu"] for state in states])
+        self.x = real([state["entropy_x"] for state in states])
+        self.mu = real([state["entropy_mu"] for state in states])
         self.buffers = [real([state[name] for state in states]) for name in self.buffer_names]
-        self.k = [cast(int, state["inner_step"]) for state in states]
+        self.k = [cast(int, state["entropy_step"]) for state in states]
 
     def langevin(self, gamma: float, seed: int, t: int, l: int) -> None:  # noqa: E741
         """Lines 4 to 6 of Algorithm 1, at inner step `l` of outer step `t`."""

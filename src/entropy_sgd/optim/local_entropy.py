@@ -6,8 +6,8 @@
         Langevin step on x', average into mu                lines 4-6  `step()`, see langevin.py
     x = outer update of x with the gradient x - mu          line 7     every L-th `step()`
 
-The model's parameters hold x' inside a cycle and x at its end. The state of parameter p keeps `x`, `mu`, what
-the inner rule remembers, the gradient at x, and beside these whatever the outer optimizer keeps there.
+The model's parameters hold x' inside a cycle and x at its end. The state of parameter p keeps x, mu, what the
+inner rule remembers and the gradient at x, and beside these whatever the outer optimizer keeps there.
 """
 
 from __future__ import annotations
@@ -29,9 +29,16 @@ from entropy_sgd.optim.validation import check_group, check_outer, check_state_d
 Closure = Callable[[], Any]
 Params = Iterable[Tensor] | Iterable[dict[str, Any]] | Iterable[tuple[str, Tensor]]
 
-# Kept in state[p] beside the outer optimizer's own entries. `inner_step` counts p's Langevin steps in this
+# Kept in state[p] beside the outer optimizer's own entries. `entropy_step` counts p's Langevin steps in this
 # cycle: 0 for a parameter that has had no gradient in it, and for all at a cycle's end.
-INNER_STATE = ("inner_step", "x", "mu", "gradient", *BUFFERS["sgd"], *BUFFERS["adam"])
+INNER_STATE = (
+    "entropy_step",
+    "entropy_x",
+    "entropy_mu",
+    "entropy_gradient",
+    *BUFFERS["sgd"],
+    *BUFFERS["adam"],
+)
 
 # Common to all groups, and so kept in the first one, where every checkpoint format finds them.
 SHARED = (
@@ -284,8 +291,8 @@ class LocalEntropy(Optimizer):
         states = [self.state[p] for _, p in bucket.members]
         first_gradients: list[Tensor] = []
         for (_, p), state in zip(bucket.members, states, strict=True):
-            if state.get("inner_step", 0) == 0:
-                for name in ("x", "mu"):
+            if state.get("entropy_step", 0) == 0:
+                for name in ("entropy_x", "entropy_mu"):
                     state[name] = state[name].copy_(p) if name in state else p.clone()
                 for name in bucket.buffer_names:
                     state[name] = state[name].zero_() if name in state else torch.zeros_like(p)
@@ -297,9 +304,9 @@ class LocalEntropy(Optimizer):
                         gradient.add_(p, alpha=group["weight_decay"])
                     first_gradients.append(gradient)
                     if self._monitor:
-                        state["gradient"] = gradient
-                state["inner_step"] = 0
-            state["inner_step"] += 1
+                        state["entropy_gradient"] = gradient
+                state["entropy_step"] = 0
+            state["entropy_step"] += 1
         if first_gradients:
             shared = self._shared
             shared["gradient_sq"] = shared["gradient_sq"] + sum_of_squares(real(first_gradients))
@@ -313,15 +320,15 @@ class LocalEntropy(Optimizer):
             (group, p, self.state[p])
             for group in self.param_groups
             for p in group["params"]
-            if self.state.get(p, {}).get("inner_step", 0) > 0
+            if self.state.get(p, {}).get("entropy_step", 0) > 0
         ]
         gradients = [p.grad for _, p, _ in taking_part]
-        xs = [state["x"] for _, _, state in taking_part]
-        d = [state["mu"] for _, _, state in taking_part]
+        xs = [state["entropy_x"] for _, _, state in taking_part]
+        d = [state["entropy_mu"] for _, _, state in taking_part]
         torch._foreach_neg_(d)
         torch._foreach_add_(d, xs)  # x - mu, in mu's place: the next cycle begins with a fresh mu
         if self._measuring:
-            self._measure(real(d), [state.get("gradient") for _, _, state in taking_part])
+            self._measure(real(d), [state.get("entropy_gradient") for _, _, state in taking_part])
         scaled = [x for (group, _, _), x in zip(taking_part, d, strict=True) if group["scale_by_gamma"]]
         if scaled:
             torch._foreach_mul_(scaled, gamma)
@@ -335,7 +342,7 @@ class LocalEntropy(Optimizer):
             for (_, p, _), gradient in zip(taking_part, gradients, strict=True):
                 p.grad = gradient
         for _, _, state in taking_part:
-            state["inner_step"] = 0
+            state["entropy_step"] = 0
         shared["outer_step"] += 1
         shared["inner_step"] = 0
 
@@ -396,10 +403,10 @@ class LocalEntropy(Optimizer):
     @torch.no_grad()
     def _swap(self) -> None:
         for p, state in self.state.items():
-            if state.get("inner_step", 0) > 0:
+            if state.get("entropy_step", 0) > 0:
                 held = p.clone()  # one tensor at a time: the memory of the largest parameter, for a moment
-                p.copy_(state["x"])
-                state["x"].copy_(held)
+                p.copy_(state["entropy_x"])
+                state["entropy_x"].copy_(held)
 
     # ---- saving and copying ----
 
