@@ -38,7 +38,7 @@ def algorithm_1(
     eps: float = 1e-8,
     trace: list[Vector] | None = None,
 ) -> Vector:
-    """x after `cycles` iterations; `gradient(x', i)` is that of the i-th mini-batch; `trace` collects the x'."""
+    """x after `cycles` iterations; `gradient(x', i)` is the i-th mini-batch's; `trace` collects the x'."""
     x = x.copy()
     v_outer = np.zeros_like(x)
     m_outer, s_outer = np.zeros_like(x), np.zeros_like(x)

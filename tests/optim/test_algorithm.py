@@ -7,11 +7,11 @@ import itertools
 import numpy as np
 import pytest
 import torch
-from problem import SHAPES, Problem, flat, run
-from reference import algorithm_1
 
 from entropy_sgd import EntropyAdam, EntropySGD, LocalEntropy, scoping
 from entropy_sgd.optim.noise import Span, gaussian
+from problem import SHAPES, Problem, flat, run
+from reference import algorithm_1
 
 STEPS = 100
 SEED = 11

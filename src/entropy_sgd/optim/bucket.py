@@ -54,7 +54,7 @@ class Bucket:
         self.buffers = [real([state[name] for state in states]) for name in self.buffer_names]
         self.k = [cast(int, state["entropy_step"]) for state in states]
 
-    def langevin(self, gamma: float, seed: int, t: int, l: int) -> None:  # noqa: E741
+    def langevin(self, gamma: float, seed: int, t: int, l: int) -> None:
         """Lines 4 to 6 of Algorithm 1, at inner step `l` of outer step `t`."""
         group = self.group
         h = Langevin(gamma, **{name: group[name] for name in Langevin.FROM_GROUP})

@@ -361,7 +361,8 @@ class LocalEntropy(Optimizer):
             products = torch._foreach_mul(d, real(cast("list[Tensor]", gradients)))
             measured[3] = torch.stack([x.sum().to(displacement_sq) for x in products]).sum()
         # One transfer from the device for all of them, once a cycle.
-        stacked = torch.stack([torch.as_tensor(v).to(displacement_sq) for v in measured])
+        kind = {"dtype": displacement_sq.dtype, "device": displacement_sq.device}
+        stacked = torch.stack([torch.as_tensor(v, **kind) for v in measured])
         figures = cast("list[float]", stacked.tolist())
         displacement, gradient = math.sqrt(figures[0]), math.sqrt(figures[1])
         shared["diagnostics"] = {

@@ -120,7 +120,7 @@ def _tiles(spans: tuple[Span, ...], device: torch.device) -> tuple[Tensor, Tenso
     return torch.cat(numbers)[:, None], torch.cat(parameters)[:, None], rows
 
 
-def gaussian(spans: Sequence[Span], seed: int, t: int, l: int, device: torch.device) -> list[Tensor]:  # noqa: E741
+def gaussian(spans: Sequence[Span], seed: int, t: int, l: int, device: torch.device) -> list[Tensor]:
     """N(0, 1) in float32 for each span, flat, at inner step `l` of outer step `t`."""
     number, parameter, rows = _tiles(tuple(spans), device)
     key = (seed & WORD, (seed >> 32) & WORD)
@@ -137,7 +137,7 @@ def gaussian(spans: Sequence[Span], seed: int, t: int, l: int, device: torch.dev
     return [flat[first : first + span.numel] for first, span in zip(firsts, spans, strict=True)]
 
 
-def thermal(indices: Sequence[int], tensors: Sequence[Tensor], seed: int, t: int, l: int) -> list[Tensor]:  # noqa: E741
+def thermal(indices: Sequence[int], tensors: Sequence[Tensor], seed: int, t: int, l: int) -> list[Tensor]:
     """N(0, I) shaped like `tensors`, which are the parameters with these `indices`, all on one device."""
     spans = [Span(i, 0, x.numel()) for i, x in zip(indices, tensors, strict=True)]
     flat = gaussian(spans, seed, t, l, tensors[0].device)
