@@ -22,7 +22,7 @@ Sums = tuple[Tensor | float, Tensor | float]
 
 
 def real(tensors: list[Tensor]) -> list[Tensor]:
-    """The same tensors, complex ones seen as real with a last dimension of two."""
+    """The same tensors; complex ones are seen as real with a last dimension of two."""
     return [torch.view_as_real(t) if t.is_complex() else t for t in tensors]
 
 
@@ -39,8 +39,9 @@ class Bucket:
     Complex tensors stand in the lists as real ones with two components: the noise is N(0, I) on both.
     """
 
-    def __init__(self, group: dict[str, Any]) -> None:
+    def __init__(self, group: dict[str, Any], device: torch.device, dtype: torch.dtype) -> None:
         self.group = group
+        self.device, self.dtype = device, dtype
         self.indices: list[int] = []  # of the parameters in the optimizer: the noise depends on them
         self.params: list[Tensor] = []
 
@@ -62,12 +63,16 @@ class Bucket:
             self.first.append(step == 0)
             state[STEP] = step + 1
             self.k.append(step + 1)
-        self.x_prime = real(self.params)
-        self.gradient = real([cast(Tensor, p.grad) for p in self.params])
-        self.x = real([state[X] for state in states])
-        self.mu = real([state[MU] for state in states])
-        self.buffers = [real([state[name] for state in states]) for name in names]
-        self.kept = real([state[GRADIENT] for state in states]) if keep_gradient else []
+        self.x_prime = self.params
+        self.gradient = [cast(Tensor, p.grad) for p in self.params]
+        self.x: list[Tensor] = [state[X] for state in states]
+        self.mu: list[Tensor] = [state[MU] for state in states]
+        self.buffers: list[list[Tensor]] = [[state[name] for state in states] for name in names]
+        self.kept: list[Tensor] = [state[GRADIENT] for state in states] if keep_gradient else []
+        if self.dtype.is_complex:
+            self.x_prime, self.gradient = real(self.x_prime), real(self.gradient)
+            self.x, self.mu, self.kept = real(self.x), real(self.mu), real(self.kept)
+            self.buffers = [real(buffer) for buffer in self.buffers]
 
     def langevin(self, gamma: float, seed: int, t: int, l: int, measure: bool) -> Sums:
         """Lines 1 and 4 to 6 of Algorithm 1, at inner step `l` of outer step `t`.
@@ -102,7 +107,7 @@ class Bucket:
         if fused is False or (foreach is not None and not fused) or h.inner != "sgd":
             return False
         lists = (self.x_prime, self.gradient, self.x, self.mu, self.kept, *self.buffers)
-        return all(kernel.serves(tensors) for tensors in lists)
+        return kernel.serves(self.device, self.dtype, lists)
 
     def _begin(self, gradient: Tensors, weight_decay: float, measure: bool) -> Tensor | float:
         """Line 1, `x', mu = x`, for the members at their first step; their grad f(x) is kept and measured."""
@@ -149,7 +154,7 @@ def gather(groups: Sequence[dict[str, Any]]) -> list[Bucket]:
                 key = (p.device, p.dtype)
                 bucket = found.get(key)
                 if bucket is None:
-                    bucket = found[key] = Bucket(group)
+                    bucket = found[key] = Bucket(group, *key)
                     buckets.append(bucket)
                 bucket.indices.append(index)
                 bucket.params.append(p)

@@ -80,12 +80,11 @@ def _parallel() -> ctypes.c_void_p | None:
     return None
 
 
-def serves(tensors: Sequence[Tensor]) -> bool:
-    """Whether the kernel can work on these: plain contiguous float32 on the CPU."""
-    return library() is not None and all(
-        t.dtype is torch.float32 and t.device.type == "cpu" and type(t) in _PLAIN and t.is_contiguous()
-        for t in tensors
-    )
+def serves(device: torch.device, dtype: torch.dtype, lists: Sequence[Sequence[Tensor]]) -> bool:
+    """Whether the kernel can work on lists of tensors of this device and dtype: plain contiguous ones."""
+    if dtype is not torch.float32 or device.type != "cpu" or library() is None:
+        return False
+    return all(type(t) in _PLAIN and t.is_contiguous() for tensors in lists for t in tensors)
 
 
 _PLAIN = (Tensor, torch.nn.Parameter)

@@ -73,49 +73,58 @@ TARGET INLINE void NAME(noise_tile)(float *restrict z, const Address *address, i
     }
 }
 
+TARGET INLINE F32 NAME(load)(const float *from)
+{
+    F32 value;
+    memcpy(&value, from, BYTES);
+    return value;
+}
+
+TARGET INLINE void NAME(store)(float *to, F32 value)
+{
+    memcpy(to, &value, BYTES);
+}
+
 /* Lines 4 to 6 of Algorithm 1 on one whole tile. The flags are constants wherever this is inlined. The sums of
  * squares run in sixteen lanes whatever the instruction set. */
-TARGET INLINE void NAME(update)(const Step *s, const Row *row, const float *restrict z, int momentum, int nesterov,
-                                int noisy, float *restrict sums)
+TARGET INLINE void NAME(update)(const Step *s, const Row *row, const float *z, int momentum, int nesterov,
+                                float *sums)
 {
-    float *restrict x_prime = row->x_prime, *restrict mu = row->mu, *restrict v = row->v;
-    const float *restrict gradient = row->gradient, *restrict x = row->x;
-    const float beta = 1.0f - s->alpha;
-    for (int j = 0; j < TILE; j += BLOCKS)
-        for (int i = 0; i < BLOCKS; i++) {
-            float w = x_prime[j + i];
-            float dx = (w - x[j + i]) * s->gamma + s->sign * gradient[j + i] + s->weight_decay * w; /* line 4 */
-            float d = dx;
-            if (momentum) {
-                float velocity = s->inner_momentum * v[j + i] + dx;
-                v[j + i] = velocity;
-                d = nesterov ? dx + s->inner_momentum * velocity : velocity;
-            }
-            w -= s->inner_lr * d; /* line 5 */
-            if (noisy)
-                w += s->noise_scale * z[j + i];
-            x_prime[j + i] = w;
-            mu[j + i] = w - (w - mu[j + i]) * beta; /* line 6 */
-            float distance = w - x[j + i];
-            sums[i] += distance * distance;
+    const float gamma = s->gamma, sign = s->sign, decay = s->weight_decay, m = s->inner_momentum;
+    const float lr = s->inner_lr, scale = s->noise_scale, beta = 1.0f - s->alpha;
+    for (int j = 0; j < TILE; j += LANES) {
+        F32 w = NAME(load)(row->x_prime + j), x = NAME(load)(row->x + j);
+        F32 dx = (w - x) * gamma + NAME(load)(row->gradient + j) * sign + w * decay; /* line 4 */
+        F32 d = dx;
+        if (momentum) {
+            F32 v = NAME(load)(row->v + j) * m + dx;
+            NAME(store)(row->v + j, v);
+            d = nesterov ? dx + v * m : v;
         }
+        w = w - d * lr + NAME(load)(z + j) * scale; /* line 5 */
+        NAME(store)(row->x_prime + j, w);
+        NAME(store)(row->mu + j, w - (w - NAME(load)(row->mu + j)) * beta); /* line 6 */
+        float *lanes = sums + j % BLOCKS;
+        NAME(store)(lanes, NAME(load)(lanes) + (w - x) * (w - x));
+    }
 }
 
 /* Line 1 on one whole tile, and grad f(x), which is kept if there is a place for it. */
-TARGET INLINE void NAME(begin)(const Step *s, const Row *row, float *restrict sums)
+TARGET INLINE void NAME(begin)(const Step *s, const Row *row, float *sums)
 {
-    for (int j = 0; j < TILE; j += BLOCKS)
-        for (int i = 0; i < BLOCKS; i++) {
-            float w = row->x_prime[j + i];
-            float g = s->sign * row->gradient[j + i] + s->weight_decay * w;
-            sums[BLOCKS + i] += g * g;
-            row->x[j + i] = w;
-            row->mu[j + i] = w;
-            if (row->v)
-                row->v[j + i] = 0.0f;
-            if (row->kept)
-                row->kept[j + i] = g;
-        }
+    const float sign = s->sign, decay = s->weight_decay;
+    for (int j = 0; j < TILE; j += LANES) {
+        F32 w = NAME(load)(row->x_prime + j);
+        F32 g = NAME(load)(row->gradient + j) * sign + w * decay;
+        NAME(store)(row->x + j, w);
+        NAME(store)(row->mu + j, w);
+        if (row->v)
+            NAME(store)(row->v + j, (F32){0});
+        if (row->kept)
+            NAME(store)(row->kept + j, g);
+        float *lanes = sums + BLOCKS + j % BLOCKS;
+        NAME(store)(lanes, NAME(load)(lanes) + g * g);
+    }
 }
 
 TARGET INLINE void NAME(tile)(const Step *s, const Row *row, int first, const float *z, float *sums)
@@ -123,11 +132,11 @@ TARGET INLINE void NAME(tile)(const Step *s, const Row *row, int first, const fl
     if (first)
         NAME(begin)(s, row, sums);
     if (s->inner_momentum == 0.0f)
-        NAME(update)(s, row, z, 0, 0, 1, sums);
+        NAME(update)(s, row, z, 0, 0, sums);
     else if (s->inner_nesterov)
-        NAME(update)(s, row, z, 1, 1, 1, sums);
+        NAME(update)(s, row, z, 1, 1, sums);
     else
-        NAME(update)(s, row, z, 1, 0, 1, sums);
+        NAME(update)(s, row, z, 1, 0, sums);
 }
 
 /* Tiles `from` to `to` of one tensor; `sums` receives |x - x'|^2 and |grad f(x)|^2. */
