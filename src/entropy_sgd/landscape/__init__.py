@@ -1,1 +1,5 @@
 """Measurements of flatness."""
+
+from .hessian import hessian_eigenvalues
+
+__all__ = ["hessian_eigenvalues"]
