@@ -10,12 +10,13 @@ frozen and integer parameters are constants of the function.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm  # pyright: ignore[reportPrivateUsage]
 
 from ._batches import Batches, Samples, describe
 from ._mode import measuring
@@ -136,6 +137,25 @@ class Objective:
                 outputs = self._outputs(self.split(w), inputs)
                 loss = self._checked(self._loss_fn(outputs, targets))
             yield outputs, targets, loss, size / self._samples.total
+
+    def recompute_statistics(self, w: Tensor) -> None:
+        """Batch normalisation's running means and variances at ``w``: the mean over the batches."""
+        modules = cast(Iterable[tuple[str, nn.Module]], self._model.named_modules())
+        layers = {
+            name: layer
+            for name, layer in modules
+            if isinstance(layer, _BatchNorm) and layer.track_running_stats
+        }
+        momenta = [layer.momentum for layer in layers.values()]
+        for name, layer in layers.items():
+            self._fixed[f"{name}.num_batches_tracked".lstrip(".")].zero_()
+            layer.momentum, layer.training = None, True  # None: the mean of all batches, not of the last ones
+        try:
+            for _ in self.outputs(w) if layers else ():
+                pass
+        finally:
+            for layer, momentum in zip(layers.values(), momenta, strict=True):
+                layer.momentum, layer.training = momentum, False
 
     def split(self, w: Tensor) -> tuple[Tensor, ...]:
         """The vector ``w`` as one tensor a parameter."""

@@ -91,8 +91,9 @@ def spectral_density(
 ) -> SpectralDensity:
     """The spectral density of the Hessian of f, the loss over all of ``batches``, for models of any size.
 
-    Costs ``probes * steps`` Hessian-vector products (``probes`` at a time) and the memory of as many vectors of
-    n numbers. Where ``probes * steps`` reaches n the whole spectrum is found and nothing is random any more.
+    Costs ``probes * steps`` Hessian-vector products (``probes`` at a time) and the memory of as many vectors
+    of n numbers. Where ``probes * steps`` reaches n, all eigenvalues are found (but for copies of multiple
+    ones) and nothing is random any more.
 
     Args:
         model: as for ``hessian_eigenvalues``, also regarding frozen parameters and eval mode.
@@ -104,12 +105,13 @@ def spectral_density(
         seed: of the starting vectors; torch's global generator is left alone.
         dtype: of products and basis: the parameters' own (at least float32) if not given.
         progress: show on standard error how far it is, once it takes more than 10 seconds.
+
     """
     probes, steps = count("probes", probes), count("steps", steps)
     with objective(model, loss_fn, batches, dtype) as f:
         start = random_probes(f, probes, seed)
         krylov = block_lanczos(f.products, start, steps, Progress("Lanczos", progress).at)
-        return quadrature(krylov, probes)
+        return lanczos_quadrature(krylov, probes)
 
 
 def random_probes(f: Objective, probes: int, seed: int) -> Tensor:
@@ -119,7 +121,7 @@ def random_probes(f: Objective, probes: int, seed: int) -> Tensor:
     return torch.nn.functional.normalize(vectors, dim=1).to(f.device, f.dtype)
 
 
-def quadrature(krylov: Krylov, probes: int) -> SpectralDensity:
+def lanczos_quadrature(krylov: Krylov, probes: int) -> SpectralDensity:
     """Nodes and weights from the first ``probes`` starting vectors."""
     nodes, components = krylov.ritz()
     n = krylov.basis.shape[1]

@@ -1,4 +1,4 @@
-"""The diagonal of the Fisher information, the paper's stand-in for the spectrum of a large network (Sec. 5.1).
+"""The diagonal of the Fisher information, the paper's stand-in for a large network's spectrum (Sec. 5.1).
 
 diag(I) = E(g^2) - (E g)^2,        g the gradient of the loss
 """
@@ -29,9 +29,9 @@ def fisher_diagonal(
 ) -> Tensor:
     """E(g^2) - (E g)^2 for each trainable parameter, flat and in parameter order.
 
-    ``fisher_diagonal(optimizer)`` reads the moments that Adam (or AdamW, or an optimizer around one, as long as
-    its ``state`` holds them) keeps: m and v without their bias. As in the paper, g is then the gradient of a
-    mini-batch and E an exponential average over the last steps, longer for g^2 than for g, so that an entry
+    ``fisher_diagonal(optimizer)`` reads the moments that Adam (or AdamW, or an optimizer around one, as long
+    as its ``state`` holds them) keeps: m and v without their bias. As in the paper, g is then the gradient of
+    a mini-batch and E an exponential average over the last steps, longer for g^2 than for g, so that an entry
     can come out below zero; none is clipped. A parameter that never had a gradient counts as zero.
 
     ``fisher_diagonal(model, loss_fn, batches)`` takes g to be the gradient of one sample and E the mean over

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ._eigenvalues import TILE, eigenvalues_in_place
+from ._linalg import eigenvalues_of_upper
 from ._memory import available_memory, gibibytes
 from ._objective import Batches, LossFunction, Objective, objective
 from ._progress import QUIET, Progress, duration
@@ -48,8 +49,8 @@ def hessian_eigenvalues(
             count by their number of targets.
         dtype: the type everything is computed in. float32 halves the memory and blurs eigenvalues below about
             1e-5 of the largest.
-        checkpoint: a file for finished rows, about half the matrix's size. If the call is interrupted, the same
-            call goes on from there; the file is checked against model and data, and removed at the end.
+        checkpoint: a file for finished rows, about half the matrix's size. If the call is interrupted, the
+            same call goes on from there; the file is checked against model and data, and removed at the end.
         progress: say on standard error what is needed and how far it is, once it takes more than 10 seconds.
 
     Returns:
@@ -75,7 +76,7 @@ def hessian_eigenvalues(
         _build(f, matrix, file, Progress("Hessian", progress))
         alive = _drop_zeros(matrix)
         if banded is None:
-            values: Tensor = torch.linalg.eigvalsh(alive, UPLO="U")  # pyright: ignore[reportUnknownMemberType]
+            values = eigenvalues_of_upper(alive)
         else:
             values = eigenvalues_in_place(alive, banded, Progress("eigenvalues", progress).at)
         if file is not None:

@@ -19,6 +19,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ._linalg import eigh, lengths, qr, svd
+
 
 @dataclass(frozen=True)
 class Krylov:
@@ -32,12 +34,12 @@ class Krylov:
 
     def ritz(self) -> tuple[Tensor, Tensor]:
         """Ritz values theta (m,), ascending, and the components c (m, b) of the starting vectors."""
-        theta, vectors = torch.linalg.eigh(self.matrix)
+        theta, vectors = eigh(self.matrix)
         return theta, vectors[: len(self.start)].T @ self.start
 
     def solve(self, shift: float) -> tuple[Tensor, Tensor]:
         """v_i^T (H + shift)^-1 v_i and the squared norms of the residuals behind it, each of shape (b,)."""
-        theta, vectors = torch.linalg.eigh(self.matrix)
+        theta, vectors = eigh(self.matrix)
         components = vectors[: len(self.start)].T @ self.start
         solution = vectors @ (components / (theta + shift)[:, None])
         residual = self.coupling @ solution[len(solution) - self.blocks[-1] :]
@@ -59,15 +61,15 @@ def block_lanczos(
 ) -> Krylov:
     """``steps`` steps from the rows of ``start`` (b, n); fewer if the space becomes invariant before.
 
-    ``products`` maps rows (K, n) to H times each row. Vectors that depend on the others are dropped, so blocks
-    can become smaller.
+    ``products`` maps rows (K, n) to H times each row. Vectors that depend on the others are dropped, so
+    blocks can become smaller.
     """
     b, n = start.shape
     # A direction this small against the operator is rounding error.
     epsilon = 10 * n**0.5 * torch.finfo(start.dtype).eps
     basis = torch.empty(min(b * steps, n), n, dtype=start.dtype, device=start.device)
     matrix = torch.zeros(len(basis), len(basis), dtype=torch.float64)
-    block, r = _orthonormal(start, basis[:0], epsilon * float(torch.linalg.vector_norm(start, dim=1).max()))
+    block, r = _orthonormal(start, basis[:0], epsilon * float(lengths(start).max()))
     blocks: list[int] = []
     coupling = r[:0, :0]
     scale = 0.0
@@ -82,7 +84,7 @@ def block_lanczos(
         diagonal = (rest @ block.T).cpu().double()
         matrix[here, here] = (diagonal + diagonal.T) / 2
         m += len(block)
-        scale = max(scale, float(torch.linalg.vector_norm(rest, dim=1).max()))
+        scale = max(scale, float(lengths(rest).max()))
         block, coupling = _orthonormal(rest, basis[:m], epsilon * scale)
         report(len(blocks) / steps)
         if len(blocks) == steps or not len(block):
@@ -96,17 +98,15 @@ def block_lanczos(
 def _orthonormal(rows: Tensor, basis: Tensor, floor: float) -> tuple[Tensor, Tensor]:
     """Orthonormal Q (r, n) and C (r, b) with rows = C^T Q + (a part in the span of ``basis``).
 
-    Directions shorter than ``floor`` are dropped. Projecting twice is enough to be orthogonal to the basis up
-    to rounding; a third time after scaling cures directions that were short.
+    Directions shorter than ``floor`` are dropped. Projecting twice makes Q orthogonal to the basis up to
+    rounding; the second time comes after scaling, so that it also cures directions that were short.
     """
-    for _ in range(2):
-        rows = rows - (rows @ basis.T) @ basis
-    q, triangle = torch.linalg.qr(rows.T)  # (n, k), (k, b)
-    left, lengths, right = torch.linalg.svd(triangle)
-    kept = int((lengths > floor).sum())
-    coefficients = lengths[:kept, None] * right[:kept]
+    rows = rows - (rows @ basis.T) @ basis
+    q, triangle = qr(rows.T)  # (n, k), (k, b)
+    left, singular, right = svd(triangle)
+    kept = int((singular > floor).sum())
+    coefficients = singular[:kept, None] * right[:kept]
     q = (q @ left[:, :kept]).T
-    for _ in range(2):
-        q = q - (q @ basis.T) @ basis
-    q, signs = torch.linalg.qr(q.T)  # signs: diagonal, +1 or -1 up to rounding
+    q = q - (q @ basis.T) @ basis
+    q, signs = qr(q.T)  # signs: diagonal, +1 or -1 up to rounding
     return (q * signs.diagonal().sign()).T, coefficients.cpu().double()

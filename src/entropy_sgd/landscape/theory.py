@@ -14,13 +14,14 @@ def smoothness_factor(gamma: float, c: float) -> float:
 
 
 def stability_bound(alpha: float, beta: float, T: int, N: int) -> float:
-    """The bound of Theorem 2 on the stability of SGD, alpha^(1/(1+beta)) T^(1-1/(1+beta)) / N, up to a constant.
+    """Theorem 3's bound on the stability of SGD up to a constant: alpha^(1/(1+beta)) T^(1-1/(1+beta)) / N.
 
     Args:
         alpha: the Lipschitz constant of the loss.
         beta: its smoothness (the Lipschitz constant of its gradient).
         T: iterations.
         N: samples.
+
     """
     alpha, beta = positive("alpha", alpha), positive("beta", beta)
     return alpha ** (1 / (1 + beta)) * count("T", T) ** (1 - 1 / (1 + beta)) / count("N", N)

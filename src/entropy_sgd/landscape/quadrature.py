@@ -26,8 +26,9 @@ POOR = 1e-6  # the same, above which the result comes with a warning
 def local_entropy(f: Callable[[Tensor], Tensor], x: Tensor, gamma: float) -> Tensor:
     """F(x, gamma) at each of the points ``x``.
 
-    The trapezium rule, which converges faster than any power of the step for smooth integrands that vanish at
-    both ends, on grids around x that are widened until nothing is cut off and refined until the result stands.
+    The trapezium rule, which converges faster than any power of the step for smooth integrands that vanish
+    at both ends, on grids around x that are widened until nothing is cut off and refined until the result
+    stands.
 
     Args:
         f: maps points ``(..., d)`` to values ``(...)``; ``inf`` is a wall.
@@ -36,6 +37,7 @@ def local_entropy(f: Callable[[Tensor], Tensor], x: Tensor, gamma: float) -> Ten
 
     Returns:
         A tensor of shape ``(...)``, computed in float64 and in the type of ``x``; differentiable in ``x``.
+
     """
     gamma = positive("gamma", gamma)
     x = torch.as_tensor(x)
@@ -59,8 +61,8 @@ def _at(f: Callable[[Tensor], Tensor], x: Tensor, gamma: float) -> Tensor:
     while rim > -EDGE:
         if reach > 1e4 * REACH:
             raise ValueError(
-                f"the integral of F diverges at x = {x.tolist()}: f must not fall faster than gamma/2 |x - x'|^2 "
-                f"rises, with gamma = {gamma}"
+                f"F diverges at x = {_text(x)}: f falls faster than gamma/2 |x - x'|^2 rises, "
+                f"with gamma = {gamma}"
             )
         reach, intervals = 2 * reach, min(2 * intervals, LAST[d])
         result, rim = _trapezium(f, x, gamma, reach, intervals)
@@ -72,7 +74,8 @@ def _at(f: Callable[[Tensor], Tensor], x: Tensor, gamma: float) -> Tensor:
         result = finer
     if not change <= POOR:
         warnings.warn(
-            f"local_entropy at x = {x.tolist()} is good to about {change:.0e} only: f is too sharp for the finest grid",
+            f"local_entropy at x = {_text(x)} is good to about {change:.0e} only: "
+            "f is too sharp for the finest grid",
             RuntimeWarning,
             stacklevel=4,
         )
@@ -82,7 +85,7 @@ def _at(f: Callable[[Tensor], Tensor], x: Tensor, gamma: float) -> Tensor:
 def _trapezium(
     f: Callable[[Tensor], Tensor], x: Tensor, gamma: float, reach: float, intervals: int
 ) -> tuple[Tensor, float]:
-    """F on one grid around x, and how the integrand's largest value on the rim compares to its peak, in nats."""
+    """F on one grid around x, and how far the integrand's rim is above its peak, in nats."""
     d, step = len(x), 2 * reach / intervals
     side = torch.linspace(-reach, reach, intervals + 1, dtype=torch.float64, device=x.device)
     rows = max(1, POINTS // (intervals + 1) ** (d - 1))
@@ -102,9 +105,14 @@ def _trapezium(
 
 def _values(f: Callable[[Tensor], Tensor], points: Tensor) -> Tensor:
     values = f(points)
-    if not isinstance(values, Tensor) or values.shape != points.shape[:-1]:  # pyright: ignore[reportUnnecessaryIsInstance]
-        shape = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise ValueError(f"f must map points (..., d) to values (...): {tuple(points.shape)} gave {shape}")
-    if bool(torch.isnan(values).any() | torch.isneginf(values).any()):
+    if values.shape != points.shape[:-1]:
+        raise ValueError(
+            f"f must map points (..., d) to values (...): {tuple(points.shape)} gave {tuple(values.shape)}"
+        )
+    if bool((values.isnan() | values.isneginf()).any()):
         raise ValueError("f gave a value that is NaN or minus infinity")
     return values.double()
+
+
+def _text(x: Tensor) -> str:
+    return "(" + ", ".join(f"{float(entry):g}" for entry in x) + ")"
