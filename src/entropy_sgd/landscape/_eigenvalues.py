@@ -29,6 +29,8 @@ def eigenvalues_in_place(a: Tensor, eig_banded: Any, step: Callable[[float], Non
     ``eig_banded`` is SciPy's; ``step`` hears the fraction of the first stage that is done.
     """
     n = len(a)
+    if n == 0:
+        return a.diagonal()
     for j in range(0, max(n - WIDTH - 1, 0), WIDTH):
         rest = n - j - WIDTH
         v, t, r = _reflections(a[j : j + WIDTH, j + WIDTH :].T)

@@ -20,7 +20,15 @@ from torch.nn.modules.batchnorm import _BatchNorm  # pyright: ignore[reportPriva
 
 from ._batches import Batches, Samples, describe
 from ._mode import measuring
-from ._transforms import VECTORS, call, derivative, gradient, gradient_and_value, over_rows
+from ._transforms import (
+    VECTORS,
+    call,
+    derivative,
+    gradient,
+    gradient_and_value,
+    over_rows,
+    transposed_derivative,
+)
 
 LossFunction = Callable[[Any, Any], Tensor]
 
@@ -36,6 +44,7 @@ class Objective:
             raise TypeError(f"dtype must be torch.float32 or torch.float64, got {self.dtype}")
         self.device = first.device
         self._model, self._loss_fn = model, loss_fn
+        self._forwards: bool | None = None  # whether torch can differentiate the gradient forwards
         self._names = list(parameters)
         self._shapes = [p.shape for p in parameters.values()]
         self.sizes = [p.numel() for p in parameters.values()]
@@ -77,17 +86,11 @@ class Objective:
 
     def products(self, vectors: Tensor) -> Tensor:
         """H v for each row v of ``vectors`` (K, n)."""
-
-        def batch(inputs: Any, targets: Any) -> Tensor:
-            def slope(w: Tensor) -> Tensor:
-                return self._gradient(w, inputs, targets)
-
-            def row(v: Tensor) -> Tensor:
-                return derivative(slope, self.weights, v)
-
-            return over_rows(row, vectors)
-
-        return self._mean(batch)
+        return self._forwards_or_backwards(
+            lambda: self._products(vectors, derivative),
+            # H is symmetric: its transpose gives the same, through two passes backwards.
+            lambda: self._products(vectors, transposed_derivative),
+        )
 
     def block_products(self, k: int, vectors: Tensor) -> Tensor:
         """H v without its rows above parameter k, for vectors (K, sizes[k]) that live on parameter k.
@@ -109,7 +112,12 @@ class Objective:
 
             return over_rows(row, vectors)
 
-        return self._mean(batch)
+        def whole() -> Tensor:
+            first = sum(self.sizes[:k])
+            embedded = nn.functional.pad(vectors, (first, self.n - first - self.sizes[k]))
+            return self._products(embedded, transposed_derivative)[:, first:]
+
+        return self._forwards_or_backwards(lambda: self._mean(batch), whole)
 
     def sample_gradients(self) -> Generator[Tensor]:
         """The gradients of each sample's own loss, (samples, n), a few at a time."""
@@ -161,6 +169,37 @@ class Objective:
         """The vector ``w`` as one tensor a parameter."""
         parts = w.split_with_sizes(self.sizes)
         return tuple(part.view(shape) for part, shape in zip(parts, self._shapes, strict=True))
+
+    def _products(
+        self, vectors: Tensor, differentiate: Callable[[Callable[[Tensor], Tensor], Tensor, Tensor], Tensor]
+    ) -> Tensor:
+        def batch(inputs: Any, targets: Any) -> Tensor:
+            def slope(w: Tensor) -> Tensor:
+                return self._gradient(w, inputs, targets)
+
+            def row(v: Tensor) -> Tensor:
+                return differentiate(slope, self.weights, v)
+
+            return over_rows(row, vectors)
+
+        return self._mean(batch)
+
+    def _forwards_or_backwards(
+        self, forwards: Callable[[], Tensor], backwards: Callable[[], Tensor]
+    ) -> Tensor:
+        """Forward derivatives are faster, but torch does not have them for all its functions (mse_loss)."""
+        if self._forwards is not False:
+            try:
+                result = forwards()
+            except (NotImplementedError, RuntimeError):
+                if self._forwards:
+                    raise
+            else:
+                self._forwards = True
+                return result
+        result = backwards()
+        self._forwards = False
+        return result
 
     def _gradient(self, w: Tensor, inputs: Any, targets: Any) -> Tensor:
         def loss(v: Tensor) -> Tensor:

@@ -39,6 +39,11 @@ def derivative(f: Callable[[Tensor], Tensor], w: Tensor, v: Tensor) -> Tensor:
     return _func.jvp(f, (w,), (v,))[1]
 
 
+def transposed_derivative(f: Callable[[Tensor], Tensor], w: Tensor, v: Tensor) -> Tensor:
+    """The transposed derivative of ``f`` at ``w`` applied to ``v``, backwards."""
+    return _func.vjp(f, w)[1](v)[0]
+
+
 def over_rows(f: Callable[..., Tensor], *rows: Tensor) -> Tensor:
     """``f`` of each row, ``VECTORS`` rows at a time."""
     return _func.vmap(f, chunk_size=VECTORS)(*rows)

@@ -140,11 +140,11 @@ def _drop_zeros(matrix: Tensor) -> Tensor:
 
 def _announce(f: Objective, build: float, progress: Progress) -> None:
     """Say what is ahead, from the time of some rows and of a product like those of the decomposition."""
-    tall = torch.ones(SMALL, 64, dtype=f.dtype)
+    tall = torch.ones(2 * TILE, 64, dtype=f.dtype)
     square = tall @ tall.T
     begin = time.monotonic()
     torch.mm(square, tall)
-    decompose = (time.monotonic() - begin) / (2 * SMALL**2 * 64) * 4 / 3 * f.n**3
+    decompose = (time.monotonic() - begin) / (2 * len(tall) ** 2 * 64) * 4 / 3 * f.n**3
     if build + decompose < QUIET:
         return
     progress.say(
