@@ -27,8 +27,8 @@ def local_entropy(f: Callable[[Tensor], Tensor], x: Tensor, gamma: float) -> Ten
     """F(x, gamma) at each of the points ``x``.
 
     The trapezium rule, which converges faster than any power of the step for smooth integrands that vanish
-    at both ends, on grids around x that are widened until nothing is cut off and refined until the result
-    stands.
+    at both ends, on grids around x (from 10 / sqrt(gamma) to either side) that are widened and refined until
+    the result stands.
 
     Args:
         f: maps points ``(..., d)`` to values ``(...)``; ``inf`` is a wall.
@@ -58,21 +58,22 @@ def _at(f: Callable[[Tensor], Tensor], x: Tensor, gamma: float) -> Tensor:
     d = len(x)
     reach, intervals = REACH, FIRST[d]
     result, rim = _trapezium(f, x, gamma, reach, intervals)
-    while rim > -EDGE:
+    while True:  # widen, until nothing is on the rim and twice the width finds nothing more
+        wider, wider_rim = _trapezium(f, x, gamma, 2 * reach, min(2 * intervals, LAST[d]))
+        if rim < -EDGE and _change(result, wider) < ENOUGH:
+            break
+        reach, intervals, result, rim = 2 * reach, min(2 * intervals, LAST[d]), wider, wider_rim
         if reach > 1e4 * REACH:
             raise ValueError(
                 f"F diverges at x = {_text(x)}: f falls faster than gamma/2 |x - x'|^2 rises, "
                 f"with gamma = {gamma}"
             )
-        reach, intervals = 2 * reach, min(2 * intervals, LAST[d])
-        result, rim = _trapezium(f, x, gamma, reach, intervals)
     change = math.inf
     while change > ENOUGH and intervals < LAST[d]:
         intervals *= 2
         finer, _ = _trapezium(f, x, gamma, reach, intervals)
-        change = float((finer - result).abs() / (1 + finer.abs()))
-        result = finer
-    if not change <= POOR:
+        change, result = _change(result, finer), finer
+    if change > POOR:
         warnings.warn(
             f"local_entropy at x = {_text(x)} is good to about {change:.0e} only: "
             "f is too sharp for the finest grid",
@@ -80,6 +81,10 @@ def _at(f: Callable[[Tensor], Tensor], x: Tensor, gamma: float) -> Tensor:
             stacklevel=4,
         )
     return result
+
+
+def _change(old: Tensor, new: Tensor) -> float:
+    return float((new - old).detach().abs() / (1 + new.detach().abs()))
 
 
 def _trapezium(
