@@ -15,7 +15,9 @@ def test_exactly_from_each_samples_gradient(problem: Any) -> None:
     for inputs, targets in batches:
         for x, y in zip(inputs, targets, strict=True):
             loss = loss_fn(model(x[None]), y[None])
-            gradients.append(torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(model.parameters()))]))
+            gradients.append(
+                torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(model.parameters()))])
+            )
     g = torch.stack(gradients).double()
     found = fisher_diagonal(model, loss_fn, batches)
     assert found.dtype == torch.float32
@@ -41,9 +43,7 @@ def test_from_moments_written_out(optimizer_class: Any, mlp: Any) -> None:
         # Bias-corrected exponential averages are weighted means with weights beta^age.
         g = torch.stack([gradients[i] for gradients in history]).double().flatten(1)
         ages = torch.arange(4, -1, -1, dtype=torch.float64)
-        mean, square = (
-            (w / w.sum()) @ moment for w, moment in ((beta1**ages, g), (beta2**ages, g**2))
-        )
+        mean, square = ((w / w.sum()) @ moment for w, moment in ((beta1**ages, g), (beta2**ages, g**2)))
         expected.append(square - mean**2)
     torch.testing.assert_close(fisher_diagonal(optimizer).double(), torch.cat(expected), rtol=1e-4, atol=1e-8)
 
@@ -73,7 +73,9 @@ def test_frozen_and_unused_parameters(mlp: Any) -> None:
     found = fisher_diagonal(adam)
     names = [name for name, p in model.named_parameters() if p.requires_grad]
     assert len(found) == 83 - 8 + 2
-    position = sum(p.numel() for name, p in model.named_parameters() if name in names[: names.index("unused")])
+    position = sum(
+        p.numel() for name, p in model.named_parameters() if name in names[: names.index("unused")]
+    )
     assert found[position : position + 2].tolist() == [0.0, 0.0]
     exact = fisher_diagonal(model, loss_fn, batches)
     assert exact[position : position + 2].tolist() == [0.0, 0.0]

@@ -49,7 +49,11 @@ def test_a_double_well_against_scipy() -> None:
     found = local_entropy(lambda p: 8 * (p[..., 0] ** 2 - 1) ** 2 + p[..., 0], x, 0.7)
     for value, (point,) in zip(found, x.double().tolist(), strict=True):
         integral, _ = scipy.integrate.quad(
-            lambda p, point=point: math.exp(-f(p) - 0.35 * (p - point) ** 2), -6, 6, points=[-1, 1], epsabs=1e-14
+            lambda p, point=point: math.exp(-f(p) - 0.35 * (p - point) ** 2),
+            -6,
+            6,
+            points=[-1, 1],
+            epsabs=1e-14,
         )
         assert float(value) == pytest.approx(math.log(integral), abs=1e-6)
     assert found.dtype == torch.float32
@@ -59,7 +63,11 @@ def test_a_distant_deep_well_is_not_cut_off() -> None:
     """Most of the mass 14 standard deviations from x: the grid must widen."""
     found = local_entropy(lambda p: -200 * torch.exp(-((p[..., 0] - 14) ** 2) / 2), torch.zeros(1, 1), 1.0)
     integral, _ = scipy.integrate.quad(
-        lambda p: math.exp(200 * math.exp(-((p - 14) ** 2) / 2) - p**2 / 2 - 100), 10, 18, points=[13.9], limit=200
+        lambda p: math.exp(200 * math.exp(-((p - 14) ** 2) / 2) - p**2 / 2 - 100),
+        10,
+        18,
+        points=[13.9],
+        limit=200,
     )
     assert float(found) == pytest.approx(math.log(integral) + 100, abs=1e-4)
 
@@ -67,7 +75,9 @@ def test_a_distant_deep_well_is_not_cut_off() -> None:
 def test_walls_and_kinks() -> None:
     """A half-line (a wall at 0) halves a centred Gaussian; |x| has a closed form with erfc."""
     with pytest.warns(RuntimeWarning, match="good to about"):
-        half = local_entropy(lambda p: torch.where(p[..., 0] < 0, math.inf, 0.0), torch.zeros(1, 1).double(), 4.0)
+        half = local_entropy(
+            lambda p: torch.where(p[..., 0] < 0, math.inf, 0.0), torch.zeros(1, 1).double(), 4.0
+        )
     assert float(half) == pytest.approx(math.log(math.sqrt(2 * math.pi / 4) / 2), abs=1e-4)
     kink = local_entropy(lambda p: p[..., 0].abs(), torch.zeros(1, 1).double(), 1.0)
     exact = math.log(2 * math.sqrt(math.pi / 2) * math.exp(0.5) * math.erfc(math.sqrt(0.5)))

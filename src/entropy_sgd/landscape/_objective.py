@@ -66,7 +66,7 @@ class Objective:
 
     def gradient(self, w: Tensor) -> Tensor:
         """The gradient of f at ``w``."""
-        return self._mean(lambda inputs, targets: self._gradient(w, inputs, targets))
+        return finite("gradient", self._mean(lambda inputs, targets: self._gradient(w, inputs, targets)))
 
     def values_and_gradients(self, points: Tensor) -> tuple[Tensor, Tensor]:
         """Values (K,) and gradients (K, n) of f at the rows of ``points`` (K, n)."""
@@ -136,7 +136,7 @@ class Objective:
                 x, y = inputs[i : i + VECTORS], targets[i : i + VECTORS]
                 # The weights get the batch dimension too (without a copy): LSTM cells work in place on them.
                 points = self.weights.expand(len(x), -1)
-                yield over_rows(row, points, x, y)
+                yield finite("gradient", over_rows(row, points, x, y))
 
     def outputs(self, w: Tensor) -> Generator[tuple[Any, Any, Tensor, float]]:
         """(outputs, targets, loss, share of all samples) of each batch at ``w``, without gradients."""
@@ -196,10 +196,10 @@ class Objective:
                     raise
             else:
                 self._forwards = True
-                return result
+                return finite("Hessian", result)
         result = backwards()
         self._forwards = False
-        return result
+        return finite("Hessian", result)
 
     def _gradient(self, w: Tensor, inputs: Any, targets: Any) -> Tensor:
         def loss(v: Tensor) -> Tensor:
@@ -234,6 +234,15 @@ def objective(
     """The objective of ``model``, which is in eval mode as long as this context lasts."""
     with measuring(model):
         yield Objective(model, loss_fn, batches, dtype)
+
+
+def finite(name: str, derivatives: Tensor) -> Tensor:
+    """``derivatives``, if finite: a finite loss is no proof of that (tanh of an infinite input)."""
+    if not bool(torch.isfinite(derivatives).all()):
+        raise ValueError(
+            f"the {name} of the loss is not finite at the model's weights: look at model and batches"
+        )
+    return derivatives
 
 
 def trainable(model: nn.Module) -> dict[str, Tensor]:

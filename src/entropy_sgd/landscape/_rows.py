@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from ._objective import Objective
+from ._random import generator
 
 
 class RowFile:
@@ -69,7 +70,7 @@ class RowFile:
         blocks = [(first, min(first + size, rows)) for first, size in _blocks(self._f.sizes) if first < rows]
         if not blocks:
             return
-        vectors = torch.randn(len(blocks), self._f.n, generator=torch.Generator().manual_seed(0))
+        vectors = torch.randn(len(blocks), self._f.n, generator=generator(0))
         vectors = vectors.to(self._f.dtype)
         for vector, (first, _) in zip(vectors, blocks, strict=True):
             vector[:first] = 0.0

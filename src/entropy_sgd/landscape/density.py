@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from ._checks import count, positive
 from ._objective import Batches, LossFunction, Objective, objective
 from ._progress import Progress
+from ._random import generator
 from .lanczos import Krylov, block_lanczos
 
 
@@ -116,8 +117,7 @@ def spectral_density(
 
 def random_probes(f: Objective, probes: int, seed: int) -> Tensor:
     """Starting vectors (probes, n), uniform on the unit sphere."""
-    generator = torch.Generator().manual_seed(seed)
-    vectors = torch.randn(probes, f.n, generator=generator, dtype=torch.float64)
+    vectors = torch.randn(probes, f.n, generator=generator(seed), dtype=torch.float64)
     return torch.nn.functional.normalize(vectors, dim=1).to(f.device, f.dtype)
 
 

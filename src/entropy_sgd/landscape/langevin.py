@@ -21,6 +21,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from ._objective import finite
+from ._random import generator
+
 # The 15-point Kronrod rule on [-1, 1] and the 7-point Gauss rule inside it, from the end to the middle.
 _NODES = (
     0.9914553711208126,
@@ -101,10 +104,11 @@ def _sample(
     report: Callable[[float], None],
 ) -> Tensor:
     """The values of f along one chain for each entry of ``t``: (chains, steps), float64."""
-    generator = torch.Generator().manual_seed(seed)
+    stream = generator(seed)
     burn = steps // 2
     u = torch.zeros(len(t), len(x), dtype=x.dtype, device=x.device)
     f, slope = values_and_gradients(x + u)
+    finite("gradient", slope)
     t = t.to(x.device, x.dtype)
     d = torch.full_like(t, 0.5)
     trace = torch.empty(steps, len(t), dtype=torch.float64)
@@ -115,13 +119,13 @@ def _sample(
 
     for i in range(burn + steps):
         a, b = ((2 - d) / (2 + d))[:, None], (2 * d / (2 + d))[:, None]
-        noise = torch.randn(u.shape, generator=generator, dtype=torch.float64).to(u.device, u.dtype)
+        noise = torch.randn(u.shape, generator=stream, dtype=torch.float64).to(u.device, u.dtype)
         proposal = a * u - b * t[:, None] * slope / gamma + (1 - a**2).sqrt() * noise / math.sqrt(gamma)
         f_new, slope_new = values_and_gradients(x + proposal)
         gain = t * (f - f_new) + 0.5 * gamma * ((u**2).sum(1) - (proposal**2).sum(1))
         gain = gain + log_proposal(u, proposal, slope_new) - log_proposal(proposal, u, slope)
         gain = gain.nan_to_num(-math.inf, posinf=-math.inf)  # a loss that overflows is never accepted
-        accepted = torch.rand(len(t), generator=generator, dtype=torch.float64).log().to(u.device) < gain
+        accepted = torch.rand(len(t), generator=stream, dtype=torch.float64).log().to(u.device) < gain
         u = torch.where(accepted[:, None], proposal, u)
         slope = torch.where(accepted[:, None], slope_new, slope)
         f = torch.where(accepted, f_new, f)

@@ -19,6 +19,7 @@ from ._checks import count, positive
 from ._linalg import lengths
 from ._objective import Batches, LossFunction, Objective, objective, trainable
 from ._progress import Progress
+from ._random import generator
 
 Weights = nn.Module | Mapping[str, Tensor] | Tensor
 ErrorFunction = Callable[[Any, Any], float | Tensor]
@@ -115,8 +116,8 @@ def plane(
     side = torch.linspace(-radius, radius, points, dtype=torch.float64)
     with objective(model, loss_fn, batches, dtype) as f:
         if directions is None:
-            generator = torch.Generator().manual_seed(seed)
-            a, b = (random_direction(model, generator).to(f.device, f.dtype) for _ in range(2))
+            stream = generator(seed)
+            a, b = (random_direction(model, stream).to(f.device, f.dtype) for _ in range(2))
         else:
             a, b = (_vector("directions", direction, model, f) for direction in directions)
         grid = (f.weights + float(p) * a + float(q) * b for p in side for q in side)
@@ -125,12 +126,12 @@ def plane(
         return Plane(side, side.clone(), loss.view(square), None if error is None else error.view(square))
 
 
-def random_direction(model: nn.Module, generator: torch.Generator) -> Tensor:
+def random_direction(model: nn.Module, stream: torch.Generator) -> Tensor:
     """A filter-normalised Gaussian direction, flat and in parameter order, in float64 on the CPU."""
     parts: list[Tensor] = []
     for p in trainable(model).values():
         rows = p.detach().cpu().double().flatten(1) if p.dim() > 1 else torch.zeros(p.numel(), 1)
-        draw = torch.randn(rows.shape, generator=generator, dtype=torch.float64)
+        draw = torch.randn(rows.shape, generator=stream, dtype=torch.float64)
         parts.append((draw * (lengths(rows) / lengths(draw))[:, None]).flatten())
     return torch.cat(parts)
 
