@@ -197,7 +197,7 @@ def test_without_scipy_only_large_matrices_are_refused(monkeypatch: pytest.Monke
 def test_needs_are_announced(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], mlp: Any
 ) -> None:
-    monkeypatch.setattr(hessian, "QUIET", 0.0)
+    monkeypatch.setattr(hessian, "SMALL", 10)
     hessian_eigenvalues(*mlp)
     message = capsys.readouterr().err
     assert "83 parameters" in message

@@ -20,7 +20,6 @@ class Progress:
         self._begin = time.monotonic()
         self._first: tuple[float, float] | None = None  # (time, fraction) of the first call
         self._last = self._begin
-        self._spoke = False
 
     def at(self, fraction: float) -> None:
         """Say that ``fraction`` of the task is done."""
@@ -35,7 +34,7 @@ class Progress:
         line = f"{self._label}: {fraction:6.1%}, {duration(now - self._begin)} gone, {duration(left)} left"
         end = "\n" if fraction >= 1.0 or not self._terminal else ""
         print(f"\r{line:<70}" if self._terminal else line, end=end, file=sys.stderr, flush=True)
-        self._last, self._spoke = now, True
+        self._last = now
 
     def say(self, message: str) -> None:
         """A line of its own."""

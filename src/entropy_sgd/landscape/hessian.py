@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from ._eigenvalues import TILE, eigenvalues_in_place
 from ._linalg import eigenvalues_of_upper
 from ._memory import available_memory, gibibytes
 from ._objective import Batches, LossFunction, Objective, objective
-from ._progress import QUIET, Progress, duration
+from ._progress import Progress, duration
 from ._rows import RowFile
 from ._transforms import VECTORS
 
@@ -90,11 +91,11 @@ def _build(f: Objective, matrix: Tensor, file: RowFile | None, progress: Progres
     done = 0 if file is None else file.load(matrix)
     if done:
         progress.say(f"Hessian: {done} of {f.n} rows were on disk")
-    timed = 0
+    if f.n > SMALL:  # below, it takes seconds
+        _announce(f, done, progress)
     first = 0
     for k, size in enumerate(f.sizes):
         for row in range(max(first, done), first + size, VECTORS):
-            begin = time.monotonic()
             last = min(row + VECTORS, first + size)
             unit = torch.zeros(last - row, size, dtype=f.dtype, device=f.device)
             unit[torch.arange(last - row), torch.arange(row - first, last - first)] = 1.0
@@ -102,9 +103,6 @@ def _build(f: Objective, matrix: Tensor, file: RowFile | None, progress: Progres
             matrix[row:last, first:] = rows
             if file is not None:
                 file.append(rows)
-            timed += 1
-            if timed == 2:  # the first products also warm up
-                _announce(f, (f.n - row) / (last - row) * (time.monotonic() - begin), progress)
             progress.at(last / f.n)
         first += size
         _symmetrise(matrix, first - size, first)
@@ -138,20 +136,31 @@ def _drop_zeros(matrix: Tensor) -> Tensor:
     return flat[: m * m].view(m, m)
 
 
-def _announce(f: Objective, build: float, progress: Progress) -> None:
-    """Say what is ahead, from the time of some rows and of a product like those of the decomposition."""
+def _announce(f: Objective, done: int, progress: Progress) -> None:
+    """Say what is ahead, from one product for each parameter and one like those of the decomposition."""
+    build, first = 0.0, 0
+    f.block_products(0, torch.zeros(1, f.sizes[0], dtype=f.dtype, device=f.device))  # warms up
+    for k, size in enumerate(f.sizes):
+        rows = min(size, VECTORS)
+        vectors = torch.zeros(rows, size, dtype=f.dtype, device=f.device)
+        left = first + size - max(first, done)
+        if left > 0:
+            build += _seconds(lambda k=k, vectors=vectors: f.block_products(k, vectors)) * left / rows
+        first += size
     tall = torch.ones(2 * TILE, 64, dtype=f.dtype)
     square = tall @ tall.T
-    begin = time.monotonic()
-    torch.mm(square, tall)
-    decompose = (time.monotonic() - begin) / (2 * len(tall) ** 2 * 64) * 4 / 3 * f.n**3
-    if build + decompose < QUIET:
-        return
+    decompose = _seconds(lambda: square @ tall) / (2 * len(tall) ** 2 * 64) * 4 / 3 * f.n**3
     progress.say(
         f"Hessian of {f.n} parameters in {f.dtype}: {gibibytes(f.n**2 * f.weights.element_size())} of memory "
-        f"({gibibytes(available_memory())} available), roughly {duration(build)} at most to build and "
+        f"({gibibytes(available_memory())} available), roughly {duration(build)} to build and "
         f"{duration(decompose)} to decompose"
     )
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    begin = time.monotonic()
+    work()
+    return time.monotonic() - begin
 
 
 def _eig_banded() -> Any:

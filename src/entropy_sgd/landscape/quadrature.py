@@ -19,6 +19,7 @@ EDGE = 40.0  # how far, in nats, the integrand must have fallen at the grid's ri
 FIRST = {1: 2048, 2: 256}  # intervals a side of the first grid
 LAST = {1: 2**20, 2: 4096}  # and of the finest
 POINTS = 2**20  # evaluated at a time
+GROUP = {1: 64, 2: 4}  # points x that share a grid
 ENOUGH = 1e-10  # change between two grids, relative to 1 + |F|, at which the finer one is taken
 POOR = 1e-6  # the same, above which the result comes with a warning
 
@@ -48,34 +49,35 @@ def local_entropy(f: Callable[[Tensor], Tensor], x: Tensor, gamma: float) -> Ten
     if not bool(torch.isfinite(x).all()):
         raise ValueError("x holds values that are not finite")
     points = x.double().reshape(-1, x.shape[-1])
-    results = [_at(f, point, gamma) for point in points]
-    flat = torch.stack(results) if results else points.new_zeros(0)
-    return flat.reshape(x.shape[:-1]).to(x.dtype)
+    group = GROUP[x.shape[-1]]
+    parts = [_at(f, points[i : i + group], gamma) for i in range(0, len(points), group)]
+    return torch.cat([points.new_zeros(0), *parts]).reshape(x.shape[:-1]).to(x.dtype)
 
 
 def _at(f: Callable[[Tensor], Tensor], x: Tensor, gamma: float) -> Tensor:
-    """F at one point (d,)."""
-    d = len(x)
+    """F at some points (b, d), all on the grid that the most demanding of them needs."""
+    d = x.shape[-1]
     reach, intervals = REACH, FIRST[d]
     result, rim = _trapezium(f, x, gamma, reach, intervals)
     while True:  # widen, until nothing is on the rim and twice the width finds nothing more
         wider, wider_rim = _trapezium(f, x, gamma, 2 * reach, min(2 * intervals, LAST[d]))
-        if rim < -EDGE and _change(result, wider) < ENOUGH:
+        if rim < -EDGE and float(_change(result, wider).max()) < ENOUGH:
             break
         reach, intervals, result, rim = 2 * reach, min(2 * intervals, LAST[d]), wider, wider_rim
         if reach > 1e4 * REACH:
             raise ValueError(
-                f"F diverges at x = {_text(x)}: f falls faster than gamma/2 |x - x'|^2 rises, "
+                f"F diverges near x = {_text(x[0])}: f falls faster than gamma/2 |x - x'|^2 rises, "
                 f"with gamma = {gamma}"
             )
-    change = math.inf
-    while change > ENOUGH and intervals < LAST[d]:
+    change = torch.full((len(x),), math.inf)
+    while float(change.max()) > ENOUGH and intervals < LAST[d]:
         intervals *= 2
         finer, _ = _trapezium(f, x, gamma, reach, intervals)
         change, result = _change(result, finer), finer
-    if change > POOR:
+    worst = int(change.argmax())
+    if float(change[worst]) > POOR:
         warnings.warn(
-            f"local_entropy at x = {_text(x)} is good to about {change:.0e} only: "
+            f"local_entropy at x = {_text(x[worst])} is good to about {float(change[worst]):.0e} only: "
             "f is too sharp for the finest grid",
             RuntimeWarning,
             stacklevel=4,
@@ -83,29 +85,30 @@ def _at(f: Callable[[Tensor], Tensor], x: Tensor, gamma: float) -> Tensor:
     return result
 
 
-def _change(old: Tensor, new: Tensor) -> float:
-    return float((new - old).detach().abs() / (1 + new.detach().abs()))
+def _change(old: Tensor, new: Tensor) -> Tensor:
+    return (new - old).detach().abs() / (1 + new.detach().abs())
 
 
 def _trapezium(
     f: Callable[[Tensor], Tensor], x: Tensor, gamma: float, reach: float, intervals: int
 ) -> tuple[Tensor, float]:
-    """F on one grid around x, and how far the integrand's rim is above its peak, in nats."""
-    d, step = len(x), 2 * reach / intervals
+    """F (b,) on one grid around each x, and how far the rim is above the peak, in nats, at worst."""
+    d, step = x.shape[-1], 2 * reach / intervals
     side = torch.linspace(-reach, reach, intervals + 1, dtype=torch.float64, device=x.device)
-    rows = max(1, POINTS // (intervals + 1) ** (d - 1))
+    rows = max(1, POINTS // len(x) // (intervals + 1) ** (d - 1))
     sums: list[Tensor] = []
-    rim, peak = -math.inf, -math.inf
+    rim = peak = torch.full((len(x),), -math.inf, dtype=torch.float64, device=x.device)
     for i in range(0, len(side), rows):
         axes = [side[i : i + rows]] + [side] * (d - 1)
         s = torch.stack(torch.meshgrid(*axes, indexing="ij"), dim=-1).reshape(-1, d)
-        exponent = -_values(f, x + s / math.sqrt(gamma)) - 0.5 * (s**2).sum(-1)
-        sums.append(torch.logsumexp(exponent, 0))
-        edge = exponent.detach()[(s.abs() >= reach * (1 - 1e-12)).any(-1)]
-        rim = max(rim, float(edge.max()) if len(edge) else -math.inf)
-        peak = max(peak, float(exponent.detach().max()))
+        exponent = -_values(f, x[:, None] + s / math.sqrt(gamma)) - 0.5 * (s**2).sum(-1)  # (b, points)
+        sums.append(torch.logsumexp(exponent, 1))
+        peak = torch.maximum(peak, exponent.detach().amax(1))
+        edge = (s.abs() >= reach * (1 - 1e-12)).any(-1)
+        if bool(edge.any()):
+            rim = torch.maximum(rim, exponent.detach()[:, edge].amax(1))
     total = torch.logsumexp(torch.stack(sums), 0)
-    return total + d * math.log(step / math.sqrt(gamma)), rim - peak
+    return total + d * math.log(step / math.sqrt(gamma)), float((rim - peak).max())
 
 
 def _values(f: Callable[[Tensor], Tensor], points: Tensor) -> Tensor:
