@@ -69,7 +69,7 @@ def block_lanczos(
     epsilon = 10 * n**0.5 * torch.finfo(start.dtype).eps
     basis = torch.empty(min(b * steps, n), n, dtype=start.dtype, device=start.device)
     matrix = torch.zeros(len(basis), len(basis), dtype=torch.float64)
-    block, r = _orthonormal(start, basis[:0], epsilon * float(lengths(start).max()))
+    block, r = _orthonormal(start, basis[:0], 0, epsilon * float(lengths(start).max()))
     blocks: list[int] = []
     coupling = r[:0, :0]
     scale = 0.0
@@ -83,7 +83,7 @@ def block_lanczos(
         matrix[here, here] = (diagonal + diagonal.T) / 2
         m += len(block)
         scale = max(scale, float(lengths(rest).max()))
-        block, coupling = _orthonormal(rest, basis[:m], epsilon * scale)
+        block, coupling = _orthonormal(rest, basis[:m], sum(blocks[-2:]), epsilon * scale)
         report(len(blocks) / steps)
         if len(blocks) == steps or not len(block):
             break
@@ -93,18 +93,20 @@ def block_lanczos(
     return Krylov(matrix[:m, :m], r, basis[:m], blocks, coupling)
 
 
-def _orthonormal(rows: Tensor, basis: Tensor, floor: float) -> tuple[Tensor, Tensor]:
+def _orthonormal(rows: Tensor, basis: Tensor, last: int, floor: float) -> tuple[Tensor, Tensor]:
     """Orthonormal Q (r, n) and C (r, b) with rows = C^T Q + (a part in the span of ``basis``).
 
-    Directions shorter than ``floor`` are dropped. Projecting twice makes Q orthogonal to the basis up to
-    rounding; the second time comes after scaling, so that it also cures directions that were short.
+    Directions shorter than ``floor`` are dropped. But for rounding, the rows overlap only with the ``last``
+    vectors of the basis. These overlaps are removed first, and what rounding left along all the others once Q
+    has unit length, so that one look at the whole basis is enough also for directions that were short.
     """
-    rows = rows - (rows @ basis.T) @ basis
+    near = basis[len(basis) - last :]
+    rows = torch.addmm(rows, rows @ near.T, near, alpha=-1.0)
     q, triangle = qr(rows.T)  # (n, k), (k, b)
     left, singular, right = svd(triangle)
     kept = int((singular > floor).sum())
     coefficients = singular[:kept, None] * right[:kept]
     q = (q @ left[:, :kept]).T
-    q = q - (q @ basis.T) @ basis
+    q = torch.addmm(q, q @ basis.T, basis, alpha=-1.0)
     q, signs = qr(q.T)  # signs: diagonal, +1 or -1 up to rounding
     return (q * signs.diagonal().sign()).T, coefficients.cpu().double()
