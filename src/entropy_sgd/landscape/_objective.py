@@ -27,6 +27,7 @@ from ._transforms import (
     gradient,
     gradient_and_value,
     over_rows,
+    prepare,
     transposed_derivative,
 )
 
@@ -232,6 +233,7 @@ def objective(
     model: nn.Module, loss_fn: LossFunction, batches: Batches, dtype: torch.dtype | None
 ) -> Generator[Objective]:
     """The objective of ``model``, which is in eval mode as long as this context lasts."""
+    prepare()
     with measuring(model):
         yield Objective(model, loss_fn, batches, dtype)
 

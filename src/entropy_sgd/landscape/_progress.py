@@ -15,7 +15,7 @@ class Progress:
     """
 
     def __init__(self, label: str, shown: bool):
-        self._label, self._shown = label, shown
+        self._label, self.shown = label, shown
         self._terminal = sys.stderr.isatty()
         self._begin = time.monotonic()
         self._first: tuple[float, float] | None = None  # (time, fraction) of the first call
@@ -26,11 +26,12 @@ class Progress:
         now = time.monotonic()
         if self._first is None:
             self._first = now, fraction
+            return
         pause = 0.5 if self._terminal else 30.0
-        if not self._shown or now - self._begin < QUIET or (now - self._last < pause and fraction < 1.0):
+        if not self.shown or now - self._begin < QUIET or (now - self._last < pause and fraction < 1.0):
             return
         then, before = self._first  # a resumed task starts above zero
-        left = (1.0 - fraction) * (now - then) / max(fraction - before, 1e-9)
+        left = (1.0 - fraction) * (now - then) / (fraction - before)
         line = f"{self._label}: {fraction:6.1%}, {duration(now - self._begin)} gone, {duration(left)} left"
         end = "\n" if fraction >= 1.0 or not self._terminal else ""
         print(f"\r{line:<70}" if self._terminal else line, end=end, file=sys.stderr, flush=True)
@@ -38,7 +39,7 @@ class Progress:
 
     def say(self, message: str) -> None:
         """A line of its own."""
-        if self._shown:
+        if self.shown:
             print(message, file=sys.stderr, flush=True)
 
 

@@ -36,7 +36,7 @@ class RowFile:
             return 0
         row, width = 0, matrix.element_size()
         with self._path.open("r+b") as file:
-            if _parsed(file.readline()) != self._header:
+            if _parsed(file.readline(4096)) != self._header:
                 raise ValueError(
                     f"checkpoint {self._path} was not made for these weights in {self._f.dtype}: "
                     "give another path, or delete it to start again"

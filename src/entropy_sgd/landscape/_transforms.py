@@ -5,15 +5,11 @@ from __future__ import annotations
 import importlib
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor
-
-# PyTorch compiles its rules for forward derivatives on first use, through a function that it has deprecated.
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")
-    importlib.import_module("torch._decomp.decompositions_for_jvp")
 
 # More vectors at a time than this gain no speed and cost memory.
 VECTORS = 32
@@ -22,6 +18,13 @@ T = TypeVar("T", Tensor, tuple[Tensor, ...])
 
 _func: Any = torch.func
 call = cast(Callable[[torch.nn.Module, dict[str, Tensor], tuple[Any, ...]], Any], _func.functional_call)
+
+
+def prepare() -> None:
+    """Let torch load its rules for forward derivatives, which it compiles by a function it has deprecated."""
+    with warnings.catch_warnings(), suppress(ImportError):
+        warnings.simplefilter("ignore")
+        importlib.import_module("torch._decomp.decompositions_for_jvp")
 
 
 def gradient(f: Callable[[T], Tensor], w: T) -> T:

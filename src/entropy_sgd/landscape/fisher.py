@@ -71,7 +71,7 @@ def _from_moments(optimizer: torch.optim.Optimizer) -> Tensor:
             if not p.requires_grad:
                 continue
             state: Mapping[str, Any] = optimizer.state.get(p, {})
-            if "exp_avg" not in state or "exp_avg_sq" not in state or not float(state["step"]):
+            if "exp_avg" not in state or "exp_avg_sq" not in state or not float(state.get("step", 0)):
                 parts.append(torch.zeros_like(p).flatten())
                 continue
             found = True

@@ -91,7 +91,7 @@ def _build(f: Objective, matrix: Tensor, file: RowFile | None, progress: Progres
     done = 0 if file is None else file.load(matrix)
     if done:
         progress.say(f"Hessian: {done} of {f.n} rows were on disk")
-    if f.n > SMALL:  # below, it takes seconds
+    if progress.shown and f.n > SMALL:  # below, it takes seconds
         _announce(f, done, progress)
     first = 0
     for k, size in enumerate(f.sizes):
@@ -137,11 +137,11 @@ def _drop_zeros(matrix: Tensor) -> Tensor:
 
 
 def _announce(f: Objective, done: int, progress: Progress) -> None:
-    """Say what is ahead, from one product for each parameter and one like those of the decomposition."""
+    """Say what is ahead, from some products for each parameter and one like those of the decomposition."""
     build, first = 0.0, 0
     f.block_products(0, torch.zeros(1, f.sizes[0], dtype=f.dtype, device=f.device))  # warms up
     for k, size in enumerate(f.sizes):
-        rows = min(size, VECTORS)
+        rows = min(size, VECTORS // 4)
         vectors = torch.zeros(rows, size, dtype=f.dtype, device=f.device)
         left = first + size - max(first, done)
         if left > 0:
