@@ -1,0 +1,91 @@
+"""The idx format of MNIST: its four files, or any folder of the user's own that holds files of these names.
+
+An idx file is a header of big-endian numbers (two zero bytes, the element type, the number of dimensions n,
+then n sizes of four bytes) followed by the elements in C order. Only unsigned bytes (type 8) occur here.
+"""
+
+from __future__ import annotations
+
+import gzip
+import math
+import struct
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+from . import files
+from .files import DataError
+from .types import Images, Split
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+MNIST_VALIDATION = 5_000
+"""The last 5,000 of MNIST's 60,000: as large as half the test set, which settles an error of 1 % to 0.14 %."""
+
+UNSIGNED_BYTE = 8
+
+
+def read(path: Path) -> Tensor:
+    """The uint8 array in an idx file, compressed with gzip or not."""
+    try:
+        content = path.read_bytes()
+        if content[:2] == b"\x1f\x8b":
+            content = gzip.decompress(content)
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(f"{path} cannot be read: {error}.") from error
+    if len(content) < 4 or content[:2] != b"\0\0" or content[2] != UNSIGNED_BYTE:
+        raise DataError(f"{path} is not an idx file of unsigned bytes: it begins with {content[:4].hex(' ') or 'nothing'}.")
+    start = 4 + 4 * content[3]
+    if len(content) < start:
+        raise DataError(f"{path} ends inside its header, after {len(content)} bytes.")
+    shape = struct.unpack(f">{content[3]}I", content[4:start])
+    if len(content) - start != math.prod(shape):
+        raise DataError(f"{path} announces {math.prod(shape)} elements {shape}, but holds {len(content) - start}.")
+    return torch.frombuffer(bytearray(content), dtype=torch.uint8)[start:].view(shape)
+
+
+def read_pair(images: Path, labels: Path) -> tuple[Tensor, Tensor]:
+    """Images (N, C, H, W) and labels (N,), both uint8."""
+    x, y = read(images), read(labels)
+    if x.ndim == 3:
+        x = x[:, None]  # (N, H, W) -> (N, 1, H, W)
+    if x.ndim != 4:
+        raise DataError(f"{images} must hold (N, H, W) or (N, C, H, W) bytes, got a shape of {tuple(x.shape)}.")
+    if y.shape != x.shape[:1]:
+        raise DataError(f"{labels} must hold one label for each of {len(x)} images, got a shape of {tuple(y.shape)}.")
+    return x, y
+
+
+def normalised(
+    name: str,
+    train: tuple[Tensor, Tensor],
+    validation: tuple[Tensor, Tensor] | None,
+    read_test: Callable[[], tuple[Tensor, Tensor]],
+) -> Images:
+    """Scale bytes to [0, 1], then to mean 0 and variance 1 over the pixels of the training part."""
+    x = train[0].float().div_(255)
+    std, mean = (float(moment) for moment in torch.std_mean(x))
+
+    def finish(x: Tensor, y: Tensor) -> Split:
+        return Split(x.float().div_(255).sub_(mean).div_(std or 1.0), y.long())
+
+    return Images(
+        name,
+        finish(*train),
+        validation and finish(*validation),
+        classes=int(train[1].max()) + 1,
+        read_test=lambda: finish(*read_test()),
+    )
+
+
+def mnist(data_dir: Path | None, *, final: bool) -> Images:
+    """MNIST; its last 5,000 training images are the validation set."""
+    train_images, train_labels, test_images, test_labels = files.require("mnist", data_dir)
+    x, y = read_pair(train_images, train_labels)
+    cut = len(x) if final else len(x) - MNIST_VALIDATION
+    validation = None if final else (x[cut:], y[cut:])
+    return normalised("mnist", (x[:cut], y[:cut]), validation, lambda: read_pair(test_images, test_labels))
