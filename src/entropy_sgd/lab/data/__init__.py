@@ -1,7 +1,7 @@
 """The paper's data, in memory: found, checked, downloaded and split.
 
-Importing this package imports neither torch nor numpy: the command line can list, fetch and verify data at once.
-Batches are drawn with ``entropy_sgd.lab.data.batches``.
+Importing this package imports neither torch nor numpy, so that the command line starts at once. Batches
+are drawn with ``entropy_sgd.lab.data.batches``.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from . import catalogue
+from .download import fetch
 from .files import DataError, DatasetStatus, FileStatus, data_root, status, unknown, verify
 from .types import Images, Split, Text
 
@@ -20,6 +21,7 @@ __all__ = [
     "Split",
     "Text",
     "data_root",
+    "fetch",
     "load",
     "names",
     "status",
@@ -36,18 +38,42 @@ def load(name: str, data_dir: Path | None = None, *, final: bool = False) -> Ima
     """Read a dataset into memory.
 
     Args:
-        name: one of ``names()``, ``idx:FOLDER`` for images of the user's own in MNIST's format, or ``text:FILE``
-            for any file, read as bytes.
+        name: one of ``names()``, ``idx:FOLDER`` for images of the user's own in MNIST's format, or
+            ``text:FILE`` for any file, read as bytes.
         data_dir: where the published data lies; see ``data_root``.
-        final: train on all of the publisher's training set. Otherwise a validation set is cut from it where the
-            publisher gives none.
+        final: train on all of the publisher's training set. Otherwise a validation set is cut from it where
+            the publisher gives none.
+
     """
-    if name == "mnist":
-        from . import idx
+    kind, _, path = name.partition(":")
+    match kind:
+        case "mnist":
+            from . import idx
 
-        return idx.mnist(data_dir, final=final)
-    if name == "digits":
-        from .digits import digits
+            return idx.mnist(data_dir, final=final)
+        case "cifar10":
+            from .cifar10 import cifar10
 
-        return digits(final=final)
-    raise DataError(unknown("dataset", name, names()))
+            return cifar10(data_dir, final=final)
+        case "ptb":
+            from . import text
+
+            return text.ptb(data_dir)
+        case "warpeace":
+            from . import text
+
+            return text.warpeace(data_dir)
+        case "digits":
+            from .digits import digits
+
+            return digits(final=final)
+        case "idx" if path:
+            from . import idx
+
+            return idx.folder(Path(path).expanduser(), final=final)
+        case "text" if path:
+            from . import text
+
+            return text.split_bytes(name, Path(path).expanduser())
+        case _:
+            raise DataError(unknown("dataset", name, [*names(), "idx:FOLDER", "text:FILE"]))

@@ -1,7 +1,8 @@
 """Mini-batches of data held in memory: cut by index, in this process, resumable at any batch.
 
-The two training iterators never end. Where they stand is two numbers, the epoch and the next batch in it, and
-everything they will give is a function of these, the data and the arguments: ``state_dict`` is those two numbers.
+The two training iterators never end. Where they stand is two numbers, the epoch and the next batch in it,
+and everything they will give is a function of these, the data and the arguments: ``state_dict`` is those
+two numbers.
 """
 
 from __future__ import annotations
@@ -54,22 +55,25 @@ class _Batches:
         if set(state) != {"epoch", "position"}:
             raise ValueError(f"state must have 'epoch' and 'position', got {sorted(state)}")
         if state["epoch"] < 0 or not 0 <= state["position"] <= self._length:
-            raise ValueError(f"state must have an epoch >= 0 and a position in [0, {self._length}], got {dict(state)}")
+            raise ValueError(
+                f"state must have an epoch >= 0 and a position in [0, {self._length}], got {dict(state)}"
+            )
         self._epoch, self._position = state["epoch"], state["position"]
 
 
 class ShuffledBatches(_Batches):
     """Batches of a split, drawn without replacement in an order of each epoch's own.
 
-    The order is a function of the seed and the epoch alone, so torch's global generator is neither used nor moved.
-    The last, shorter batch of an epoch is dropped: every gradient is then a mean over ``batch_size`` samples, as
-    the count of effective epochs assumes, and batch normalisation never meets a handful. Which samples are left
-    out changes with the order, so none is left out for good.
+    The order is a function of the seed and the epoch alone, so torch's global generator is neither used nor
+    moved. The last, shorter batch of an epoch is dropped: every gradient is then a mean over ``batch_size``
+    samples, as the count of effective epochs assumes, and batch normalisation never meets a handful. Which
+    samples are left out changes with the order, so none is left out for good.
 
     Args:
         split: the samples.
         batch_size: samples in a batch; at most the number of samples.
         seed: any integer.
+
     """
 
     def __init__(self, split: Split, batch_size: int, seed: int) -> None:
@@ -99,14 +103,15 @@ class ShuffledBatches(_Batches):
 class SequenceBatches(_Batches):
     """Windows that walk along a text in parallel streams, for truncated back-propagation through time.
 
-    The text is cut into ``batch_size`` streams of equal length. Row b of each batch continues row b of the batch
-    before, so the hidden state is carried over, until the streams start again; there it must be zeroed. What is
-    left of the text after whole streams of whole windows is not trained on.
+    The text is cut into ``batch_size`` streams of equal length. Row b of each batch continues row b of the
+    batch before, so the hidden state is carried over, until the streams start again; there it must be
+    zeroed. What is left of the text after whole streams of whole windows is not trained on.
 
     Args:
         tokens: the text, (N,).
         batch_size: B, the number of streams.
         unroll: T, the length of a window.
+
     """
 
     def __init__(self, tokens: Tensor, batch_size: int, unroll: int) -> None:
@@ -132,14 +137,18 @@ class SequenceBatches(_Batches):
 def evaluation_batches(split: Split, batch_size: int) -> Iterator[tuple[Tensor, Tensor]]:
     """All samples once, in order; the last batch may be shorter."""
     _check_positive(batch_size=batch_size)
-    yield from zip(split.inputs.split(batch_size), split.targets.split(batch_size), strict=True)
+    for start in range(0, len(split), batch_size):
+        yield split.inputs[start : start + batch_size], split.targets[start : start + batch_size]
 
 
-def evaluation_windows(tokens: Tensor, unroll: int, batch_size: int = 1) -> Iterator[tuple[Tensor, Tensor, bool]]:
-    """All tokens but the first predicted once, as (inputs, targets, whether the hidden state must be zeroed here).
+def evaluation_windows(
+    tokens: Tensor, unroll: int, batch_size: int = 1
+) -> Iterator[tuple[Tensor, Tensor, bool]]:
+    """All tokens but the first, each to be predicted once: (inputs, targets, whether to zero the state).
 
-    With ``batch_size=1`` each token is predicted from all before it. More streams are faster and start from zero
-    states within the text; the few tokens that do not fill every stream alike come last, as a stream of their own.
+    With ``batch_size=1`` each token is predicted from all before it. More streams are faster and start from
+    zero states within the text; the few tokens that do not fill every stream alike come last, as a stream
+    of their own.
     """
     _check_positive(unroll=unroll, batch_size=batch_size)
     length = (len(tokens) - 1) // batch_size

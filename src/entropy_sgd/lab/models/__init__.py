@@ -38,8 +38,9 @@ def build(name: str, **options: Any) -> nn.Module:
 
     Args:
         name: one of ``names()``.
-        **options: arguments of the network's class, such as ``dropout`` or ``vocabulary``; the others keep the
-            paper's values.
+        **options: arguments of the network's class, such as ``dropout`` or ``vocabulary``; the others keep
+            the paper's values.
+
     """
     if name not in _NETWORKS:
         close = get_close_matches(name, _NETWORKS, n=2, cutoff=0.5)

@@ -1,8 +1,8 @@
 """Networks that classify images: forward maps inputs (B, C, H, W) to logits (B, classes).
 
-Initialisation, where the paper is silent: weights of convolutions and hidden layers are normal with variance
-2 / fan-in (He et al., 2015), which keeps the variance of activations constant through ReLUs; the last layer has
-variance 1 / fan-in, since no ReLU follows it; biases are zero.
+Initialisation, where the paper is silent: weights of convolutions and hidden layers are normal with
+variance 2 / fan-in (He et al., 2015), which keeps the variance of activations constant through ReLUs; the
+last layer has variance 1 / fan-in, since no ReLU follows it; biases are zero.
 """
 
 from __future__ import annotations
@@ -31,12 +31,13 @@ class FullyConnected(nn.Module):
     """``mnistfc`` (Section 5.2): 784-1024-1024-10, ReLU, dropout after each hidden layer; 1,863,690 weights.
 
     Args:
-        hidden: units of each hidden layer. ``small-mnistfc`` (Section 5.1) has one of 64: the 50,890 parameters
-            that the paper counts are those of 64 units, not of the 32 it names.
+        hidden: units of each hidden layer. ``small-mnistfc`` (Section 5.1) has one of 64: the 50,890
+            parameters that the paper counts are those of 64 units, not of the 32 it names.
         dropout: 0.5 for the paper's baseline, 0.15 for Entropy-SGD.
         batch_norm: normalise before each ReLU. The text has none, so it is off.
         inputs: pixels of an image, over all channels.
         classes: number of logits.
+
     """
 
     def __init__(
@@ -66,12 +67,13 @@ class FullyConnected(nn.Module):
 
 
 class LeNet(nn.Module):
-    """``lenet`` (Section 5.2): two convolutions of 5 x 5, a hidden layer, batch normalisation; 132,220 weights.
+    """``lenet`` (Section 5.2): two convolutions and a hidden layer, batch-normalised; 132,220 weights.
 
-    The paper says "the same size as LeNet" and gives the sizes only of its small variant. Channels and hidden
-    units (20, 50, 500) are those by which LeNet has gone since Caffe's version. Pooling 2 and 2 would put 4 x 4
-    positions before the hidden layer and 400,000 weights in it, sixteen times those of the convolutions. Pooling 3
-    and 2 leaves 2 x 2 positions: 131,080 weights, and 1,140 more for batch normalisation.
+    The paper says "the same size as LeNet" and gives the sizes only of its small variant. Channels and
+    hidden units (20, 50, 500) are those by which LeNet has gone since Caffe's version. Pooling 2 and 2
+    would put 4 x 4 positions before the hidden layer and 400,000 weights in it, sixteen times those of the
+    convolutions. Pooling 3 and 2 leaves 2 x 2 positions: 131,080 weights, and 1,140 more for batch
+    normalisation.
 
         28 -conv 5-> 24 -pool 3-> 8 -conv 5-> 4 -pool 2-> 2;  50 * 2 * 2 = 200 -> 500 -> 10
 
@@ -84,6 +86,7 @@ class LeNet(nn.Module):
         batch_norm: normalise before each ReLU.
         size: pixels along a side of the (square, one-channel) images.
         classes: number of logits.
+
     """
 
     def __init__(
@@ -130,15 +133,17 @@ class LeNet(nn.Module):
 class AllCNN(nn.Module):
     """``allcnn`` (Section 5.3): All-CNN-C of Springenberg et al. (2015), normalised; 1,372,254 weights.
 
-    Nine convolutions, each followed by batch normalisation and ReLU as the paper and that network's table have
-    it, the last included; then the mean over the 6 x 6 positions left. The third and sixth have stride 2 in the
-    place of pooling; the seventh is not padded, which gives the 6 x 6 of that table. The paper counts "about 1.6
-    million" weights: All-CNN-C as published has 1,369,738, and batch normalisation adds 2,516.
+    Nine convolutions, each followed by batch normalisation and ReLU as the paper and that network's table
+    have it, the last included; then the mean over the 6 x 6 positions left. The third and sixth have stride
+    2 in the place of pooling; the seventh is not padded, which gives the 6 x 6 of that table. The paper
+    counts "about 1.6 million" weights: All-CNN-C as published has 1,369,738, and batch normalisation adds
+    2,516.
 
     Args:
         dropout: after each of the two layers that replace pooling.
         input_dropout: on the image itself.
         classes: number of logits.
+
     """
 
     def __init__(self, dropout: float = 0.5, input_dropout: float = 0.2, classes: int = 10) -> None:

@@ -1,7 +1,8 @@
-"""Networks that predict the next token: forward maps tokens (B, T) and a state to logits (B, T, V) and a state.
+"""Networks that predict the next token: forward maps tokens (B, T) and a state to logits (B, T, V), state.
 
 The state is ``(h, c)``, each (layers, B, hidden), of the last time step; None stands for zeros. Truncated
-back-propagation feeds the state of one batch to the next after ``detach``, which cuts the graph, not the memory.
+back-propagation feeds the state of one batch to the next after ``detach``, which cuts the graph, not the
+memory.
 """
 
 from __future__ import annotations
@@ -21,21 +22,27 @@ def detach(state: State) -> State:
 class WordLSTM(nn.Module):
     """``ptb-lstm`` (Section 5.4.1): the large network of Zaremba et al. (2014); 66,034,000 weights.
 
-    Dropout acts where layers meet (embedding to first, first to second, second to output), never on the way from
-    one time step to the next. All weights start uniform in [-init, init]. torch's LSTM has two bias vectors in
-    each layer where Zaremba's has one: the same function, 12,000 weights more.
+    Dropout acts where layers meet (embedding to first, first to second, second to output), never on the way
+    from one time step to the next. All weights start uniform in [-init, init]. torch's LSTM has two bias
+    vectors in each layer where Zaremba's has one: the same function, 12,000 weights more.
 
     Args:
         vocabulary: number of words.
-        hidden: units of each layer, and of the embedding. ``ptb-lstm-small``, the same authors' small network, has
-            200, without dropout and with an ``init`` of 0.1: 4,653,200 weights.
+        hidden: units of each layer, and of the embedding. ``ptb-lstm-small``, the same authors' small
+            network, has 200, without dropout and with an ``init`` of 0.1: 4,653,200 weights.
         layers: number of LSTM layers.
         dropout: probability of dropping.
         init: half the width of the initial distribution.
+
     """
 
     def __init__(
-        self, vocabulary: int = 10_000, hidden: int = 1500, layers: int = 2, dropout: float = 0.65, init: float = 0.04
+        self,
+        vocabulary: int = 10_000,
+        hidden: int = 1500,
+        layers: int = 2,
+        dropout: float = 0.65,
+        init: float = 0.04,
     ) -> None:
         super().__init__()
         if not 0.0 <= dropout < 1.0:
@@ -49,8 +56,8 @@ class WordLSTM(nn.Module):
 
     def forward(self, tokens: Tensor, hidden: State | None = None) -> tuple[Tensor, State]:
         """Logits (B, T, V) of each next word, and the state after the last."""
-        features, hidden = self.lstm(self.dropout(self.embedding(tokens)), hidden)  # (B, T, H)
-        return self.output(self.dropout(features)), hidden
+        features, state = self.lstm(self.dropout(self.embedding(tokens)), hidden)  # (B, T, H)
+        return self.output(self.dropout(features)), state
 
 
 class CharLSTM(nn.Module):
@@ -62,28 +69,36 @@ class CharLSTM(nn.Module):
 
     Args:
         vocabulary: number of distinct bytes.
-        hidden: units of each layer. ``small-char-lstm`` (Section 5.1) has one layer of 48 on 96 characters and no
-            bias at the output: 32,640 weights, the paper's count exactly.
+        hidden: units of each layer. ``small-char-lstm`` (Section 5.1) has one layer of 48 on 96 characters
+            and no bias at the output: 32,640 weights, the paper's count exactly.
         layers: number of LSTM layers.
         dropout: where layers meet, as in ``WordLSTM``; the paper mentions none for this network.
         output_bias: whether the logits have a bias.
+
     """
 
     one_hot: Tensor
 
     def __init__(
-        self, vocabulary: int = 87, hidden: int = 128, layers: int = 2, dropout: float = 0.0, output_bias: bool = True
+        self,
+        vocabulary: int = 87,
+        hidden: int = 128,
+        layers: int = 2,
+        dropout: float = 0.0,
+        output_bias: bool = True,
     ) -> None:
         super().__init__()
         if not 0.0 <= dropout < 1.0:
             raise ValueError(f"dropout must be a probability in [0, 1), got {dropout!r}")
         self.register_buffer("one_hot", torch.eye(vocabulary), persistent=False)
-        self.lstm = nn.LSTM(vocabulary, hidden, layers, batch_first=True, dropout=dropout if layers > 1 else 0.0)
+        self.lstm = nn.LSTM(
+            vocabulary, hidden, layers, batch_first=True, dropout=dropout if layers > 1 else 0.0
+        )
         self.output = nn.Linear(hidden, vocabulary, bias=output_bias)
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, tokens: Tensor, hidden: State | None = None) -> tuple[Tensor, State]:
         """Logits (B, T, V) of each next character, and the state after the last."""
         inputs = functional.embedding(tokens, self.one_hot)  # (B, T) -> (B, T, V)
-        features, hidden = self.lstm(inputs, hidden)  # (B, T, H)
-        return self.output(self.dropout(features)), hidden
+        features, state = self.lstm(inputs, hidden)  # (B, T, H)
+        return self.output(self.dropout(features)), state
