@@ -1,1 +1,10 @@
-"""Algorithm 1 and its relatives."""
+"""Algorithm 1 and its relatives, as torch optimizers."""
+
+from entropy_sgd.optim import scoping
+from entropy_sgd.optim.batchnorm import recalibrate_batchnorm
+from entropy_sgd.optim.entropy_adam import EntropyAdam
+from entropy_sgd.optim.entropy_sgd import EntropySGD
+from entropy_sgd.optim.local_entropy import LocalEntropy
+from entropy_sgd.optim.sgld import SGLD
+
+__all__ = ["SGLD", "EntropyAdam", "EntropySGD", "LocalEntropy", "recalibrate_batchnorm", "scoping"]

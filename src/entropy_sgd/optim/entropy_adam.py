@@ -1,0 +1,88 @@
+"""Entropy-Adam: Adam fed the local-entropy gradient, the optimizer of the char-LSTM (Section 5.4.2)."""
+
+from __future__ import annotations
+
+import torch
+
+from entropy_sgd.optim import scoping
+from entropy_sgd.optim.local_entropy import LocalEntropy, Params
+
+
+class EntropyAdam(LocalEntropy):
+    """Drop-in for `torch.optim.Adam` that seeks wide valleys.
+
+    The defaults are the paper's for the char-LSTM. Adam normalises its gradient, so `scale_by_gamma` matters
+    only through `eps`.
+
+    Args:
+        params: parameters, named parameters or parameter groups.
+        lr: learning rate of the outer Adam.
+        betas: its coefficients; the paper lowers the first to 0.5.
+        eps: its epsilon.
+        amsgrad: its AMSGrad variant.
+        weight_decay: L2 coefficient, part of f: it acts in the inner loop.
+        L: Langevin steps in a cycle.
+        inner_lr: their step size eta'.
+        inner_momentum: momentum of the inner loop, from zero in each cycle.
+        inner_nesterov: Nesterov's form of it.
+        gamma: the scope: a number or a schedule of `entropy_sgd.scoping`.
+        noise: thermal noise epsilon.
+        alpha: weight of the newest sample in the average mu.
+        scale_by_gamma: update with gamma (x - mu) instead of x - mu.
+        seed: of the thermal noise.
+        inner: `"sgd"` or `"adam"`.
+        inner_betas: for `inner="adam"`.
+        inner_eps: for `inner="adam"`.
+        maximize: maximize f instead.
+        foreach: as in `torch.optim`, for both loops; by default the fastest path that applies.
+        fused: as in `torch.optim`, for the outer update.
+        monitor: measure what `diagnostics()` reports, see `LocalEntropy`.
+    """
+
+    def __init__(
+        self,
+        params: Params,
+        lr: float | torch.Tensor = 1e-2,
+        betas: tuple[float, float] = (0.5, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        amsgrad: bool = False,
+        L: int = 5,
+        inner_lr: float = 0.1,
+        inner_momentum: float = 0.9,
+        inner_nesterov: bool = True,
+        gamma: float | scoping.Schedule = 1e-2,
+        noise: float = 1e-4,
+        alpha: float = 0.75,
+        scale_by_gamma: bool = False,
+        seed: int = 0,
+        *,
+        inner: str = "sgd",
+        inner_betas: tuple[float, float] = (0.9, 0.999),
+        inner_eps: float = 1e-8,
+        maximize: bool = False,
+        foreach: bool | None = None,
+        fused: bool | None = None,
+        monitor: bool = True,
+    ) -> None:
+        super().__init__(
+            params,
+            torch.optim.Adam,
+            {"lr": lr, "betas": betas, "eps": eps, "amsgrad": amsgrad, "foreach": foreach, "fused": fused},
+            L=L,
+            gamma=gamma,
+            inner=inner,
+            inner_lr=inner_lr,
+            inner_momentum=inner_momentum,
+            inner_nesterov=inner_nesterov,
+            inner_betas=inner_betas,
+            inner_eps=inner_eps,
+            weight_decay=weight_decay,
+            noise=noise,
+            alpha=alpha,
+            scale_by_gamma=scale_by_gamma,
+            seed=seed,
+            maximize=maximize,
+            foreach=foreach,
+            monitor=monitor,
+        )

@@ -1,0 +1,92 @@
+"""Entropy-SGD: Algorithm 1 with SGD (Nesterov) in both loops, the optimizer of Sections 5.2 to 5.4.1."""
+
+from __future__ import annotations
+
+import torch
+
+from entropy_sgd.optim import scoping
+from entropy_sgd.optim.local_entropy import LocalEntropy, Params
+
+
+class EntropySGD(LocalEntropy):
+    """Drop-in for `torch.optim.SGD` that seeks wide valleys.
+
+    ::
+
+        optimizer = EntropySGD(model.parameters(), lr=1.0)
+        for inputs, targets in loader:            # every step sees a fresh mini-batch
+            optimizer.zero_grad()
+            loss_fn(model(inputs), targets).backward()
+            optimizer.step()                      # a Langevin step; every L-th also updates x
+        optimizer.eval()                          # the outer weights x, for validation and saving
+
+    Args:
+        params: parameters, named parameters or parameter groups.
+        lr: outer learning rate eta. With `scale_by_gamma=False`, 1 moves x to mu in one step.
+        momentum: of the outer loop.
+        nesterov: Nesterov's form of it; with a momentum of zero, the plain step.
+        weight_decay: L2 coefficient, part of f: it acts in the inner loop.
+        L: Langevin steps in a cycle.
+        inner_lr: their step size eta'.
+        inner_momentum: momentum of the inner loop, from zero in each cycle.
+        inner_nesterov: Nesterov's form of it.
+        gamma: the scope: a number or a schedule of `entropy_sgd.scoping`.
+        noise: thermal noise epsilon.
+        alpha: weight of the newest sample in the average mu.
+        scale_by_gamma: update with gamma (x - mu), as line 7 is printed, instead of x - mu.
+        seed: of the thermal noise.
+        inner: `"sgd"` or `"adam"`.
+        inner_betas: for `inner="adam"`.
+        inner_eps: for `inner="adam"`.
+        maximize: maximize f instead.
+        foreach: as in `torch.optim`, for both loops; by default the fastest path that applies.
+        fused: as in `torch.optim`, for the outer update.
+        monitor: measure what `diagnostics()` reports, see `LocalEntropy`.
+    """
+
+    def __init__(
+        self,
+        params: Params,
+        lr: float | torch.Tensor = 1.0,
+        momentum: float = 0.9,
+        nesterov: bool = True,
+        weight_decay: float = 0.0,
+        L: int = 20,
+        inner_lr: float = 0.1,
+        inner_momentum: float = 0.9,
+        inner_nesterov: bool = True,
+        gamma: float | scoping.Schedule = scoping.Exponential(1e-4, 1e-3),  # noqa: B008  (immutable)
+        noise: float = 1e-4,
+        alpha: float = 0.75,
+        scale_by_gamma: bool = False,
+        seed: int = 0,
+        *,
+        inner: str = "sgd",
+        inner_betas: tuple[float, float] = (0.9, 0.999),
+        inner_eps: float = 1e-8,
+        maximize: bool = False,
+        foreach: bool | None = None,
+        fused: bool | None = None,
+        monitor: bool = True,
+    ) -> None:
+        super().__init__(
+            params,
+            torch.optim.SGD,
+            {"lr": lr, "momentum": momentum, "nesterov": nesterov, "foreach": foreach, "fused": fused},
+            L=L,
+            gamma=gamma,
+            inner=inner,
+            inner_lr=inner_lr,
+            inner_momentum=inner_momentum,
+            inner_nesterov=inner_nesterov,
+            inner_betas=inner_betas,
+            inner_eps=inner_eps,
+            weight_decay=weight_decay,
+            noise=noise,
+            alpha=alpha,
+            scale_by_gamma=scale_by_gamma,
+            seed=seed,
+            maximize=maximize,
+            foreach=foreach,
+            monitor=monitor,
+        )

@@ -1,0 +1,424 @@
+"""Algorithm 1 around any torch optimizer.
+
+    x', mu = x                                              line 1
+    for l = 1 .. L:                                         line 2
+        draw a mini-batch, take the gradient at x'          line 3     the user's backward()
+        Langevin step on x', average into mu                lines 4-6  `step()`, see langevin.py
+    x = outer update of x with the gradient x - mu          line 7     every L-th `step()`
+
+The model's parameters hold x' inside a cycle and x at its end. The state of parameter p keeps `x`, `mu`, what
+the inner rule remembers, the gradient at x, and beside these whatever the outer optimizer keeps there.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from entropy_sgd.optim import checks, scoping
+from entropy_sgd.optim.bucket import BUFFERS, Bucket, gather, real, sum_of_squares
+from entropy_sgd.optim.validation import check_group, check_outer, check_state_dict
+
+Closure = Callable[[], Any]
+Params = Iterable[Tensor] | Iterable[dict[str, Any]] | Iterable[tuple[str, Tensor]]
+
+# Kept in state[p] beside the outer optimizer's own entries. `inner_step` counts p's Langevin steps in this
+# cycle: 0 for a parameter that has had no gradient in it, and for all at a cycle's end.
+INNER_STATE = ("inner_step", "x", "mu", "gradient", *BUFFERS["sgd"], *BUFFERS["adam"])
+
+# Common to all groups, and so kept in the first one, where every checkpoint format finds them.
+SHARED = (
+    "L",
+    "seed",
+    "gamma",
+    "outer_step",
+    "inner_step",
+    "evaluating",
+    "distance",
+    "gradient_sq",
+    "diagnostics",
+)
+
+
+class LocalEntropy(Optimizer):
+    r"""Descends the negative local entropy with any torch optimizer as the outer loop.
+
+    One `step()` is one Langevin step on the gradients that stand in `.grad`; every `L`-th one also makes the
+    outer update, in which `outer` receives `x - mu` through `.grad` in place of the back-propagated gradient.
+
+    Args:
+        params: parameters, named parameters or parameter groups, as for every torch optimizer.
+        outer: class of the outer optimizer, e.g. `torch.optim.AdamW`.
+        outer_options: its keyword arguments. They live in `param_groups` under their own names, so schedulers
+            find them; one whose name this class uses too is kept as `outer_<name>` (`outer_weight_decay`).
+        L: Langevin steps in a cycle (5 to 20 in the paper).
+        gamma: the scope, a number >= 0 or a schedule of `entropy_sgd.scoping`.
+        inner: `"sgd"` or `"adam"`, the rule of line 5.
+        inner_lr: step size eta' of the Langevin steps; the paper never anneals it.
+        inner_momentum: momentum in the inner loop; its buffer starts at zero in each cycle.
+        inner_nesterov: Nesterov's form of it; with a momentum of zero, the plain step.
+        inner_betas: Adam's coefficients for `inner="adam"`.
+        inner_eps: Adam's epsilon for `inner="adam"`.
+        weight_decay: L2 coefficient. L2 is part of f, so it acts in line 4, not in the outer update.
+        noise: thermal noise epsilon of line 5.
+        alpha: weight of the newest sample in mu, line 6.
+        scale_by_gamma: give `outer` gamma (x - mu), as line 7 is printed; False gives x - mu (Section 4.3).
+        seed: of the noise, which is a function of (seed, outer step, inner step, parameter, element) alone.
+        maximize: maximize f instead of minimizing it.
+        foreach: False runs the readable step tensor by tensor; None and True the one on lists of tensors.
+        monitor: measure what `diagnostics()` reports. It keeps one copy of the gradient at x and takes one
+            norm a step; False saves both and leaves those figures NaN.
+
+    `L`, `gamma`, `seed` and `monitor` hold for the whole optimizer; all else can differ by parameter group.
+    A gradient that is not finite is passed on into the weights, as torch's own optimizers do.
+    """
+
+    def __init__(
+        self,
+        params: Params,
+        outer: type[Optimizer] = torch.optim.SGD,
+        outer_options: dict[str, Any] | None = None,
+        *,
+        L: int = 20,
+        gamma: float | scoping.Schedule = 1e-3,
+        inner: str = "sgd",
+        inner_lr: float = 0.1,
+        inner_momentum: float = 0.9,
+        inner_nesterov: bool = True,
+        inner_betas: tuple[float, float] = (0.9, 0.999),
+        inner_eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        noise: float = 1e-4,
+        alpha: float = 0.75,
+        scale_by_gamma: bool = False,
+        seed: int = 0,
+        maximize: bool = False,
+        foreach: bool | None = None,
+        monitor: bool = True,
+    ) -> None:
+        checks.integer("L", L, 1)
+        checks.seed("seed", seed)
+        checks.flag("monitor", monitor)
+        check_outer(outer, outer_options)
+        self._schedule = scoping.as_schedule(gamma)
+        self._monitor = monitor
+        self._warned = False
+        defaults: dict[str, Any] = {
+            "inner": inner,
+            "inner_lr": inner_lr,
+            "inner_momentum": inner_momentum,
+            "inner_nesterov": inner_nesterov,
+            "inner_betas": inner_betas,
+            "inner_eps": inner_eps,
+            "weight_decay": weight_decay,
+            "noise": noise,
+            "alpha": alpha,
+            "scale_by_gamma": scale_by_gamma,
+            "maximize": maximize,
+            "foreach": foreach,
+            "L": int(L),
+            "seed": int(seed),
+            "gamma": scoping.evaluate(self._schedule, 0),
+            "outer_step": 0,
+            "inner_step": 0,
+            "evaluating": False,
+            "distance": 0.0,
+            "gradient_sq": 0.0,
+            "diagnostics": dict.fromkeys(
+                ("gamma", "x_minus_mu", "x_minus_x_prime", "gradient", "cosine"), math.nan
+            ),
+        }
+        super().__init__(params, defaults)
+        self._outer = self._attach(outer, dict(outer_options or {}))
+
+    # ---- the outer optimizer shares param_groups and state with this one ----
+
+    def _attach(self, outer: type[Optimizer], options: dict[str, Any]) -> Optimizer:
+        """Builds the outer optimizer and adds its options to the groups."""
+        nesterov = options.get("nesterov", False)
+        if not options.get("momentum", 0.0) and nesterov:
+            options["nesterov"] = False  # torch refuses it; `_lent` makes it the plain step
+        own = set(self.defaults)
+        groups = [
+            {k.removeprefix("outer_"): v for k, v in group.items() if k not in own and k != "param_names"}
+            for group in self.param_groups
+        ]
+        optimizer = outer(groups, **options)
+        self._renamed = tuple(sorted(own & set(optimizer.defaults)))
+        for target, source in [
+            (self.defaults, optimizer.defaults),
+            *zip(self.param_groups, optimizer.param_groups, strict=True),
+        ]:
+            for name, value in source.items():
+                if name == "nesterov" and name not in target:
+                    value = nesterov
+                target.setdefault(f"outer_{name}" if name in self._renamed else name, value)
+        for group in self.param_groups:
+            check_group(group)
+        optimizer.param_groups, optimizer.state = self.param_groups, self.state
+        return optimizer
+
+    @contextmanager
+    def _lent(self) -> Generator[None]:
+        """Shows the outer optimizer its own options and its own state only.
+
+        Adam and others start a parameter's state when they find it empty, hence the entries of the inner loop
+        step aside for the outer update.
+        """
+        options = [{name: group[name] for name in self._renamed} for group in self.param_groups]
+        for group, own in zip(self.param_groups, options, strict=True):
+            group.update({name: group[f"outer_{name}"] for name in self._renamed})
+            if group.get("nesterov") and group.get("momentum") == 0:
+                own["nesterov"] = True
+                group["nesterov"] = False
+        states = {
+            p: {name: state.pop(name) for name in INNER_STATE if name in state}
+            for p, state in self.state.items()
+        }
+        try:
+            yield
+        finally:
+            for group, own in zip(self.param_groups, options, strict=True):
+                group.update(own)
+            for p, own in states.items():
+                self.state[p].update(own)
+
+    @property
+    def outer(self) -> Optimizer:
+        """The outer optimizer. Its groups and state are this optimizer's."""
+        return self._outer
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Adds a group, which takes part from its first gradient on."""
+        groups = self.param_groups
+        for name in SHARED:
+            if name in param_group and (not groups or param_group[name] != groups[0][name]):
+                raise checks.ArgumentError(
+                    f"{name} is common to all parameter groups, got {name}={param_group[name]!r} in one group"
+                )
+        check_group({**self.defaults, **param_group})
+        super().add_param_group(param_group)
+
+    # ---- Algorithm 1 ----
+
+    @torch.no_grad()
+    def step(self, closure: Closure | None = None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """One Langevin step (lines 3 to 6); after the L-th of a cycle also the outer update (line 7).
+
+        Args:
+            closure: clears the gradients, draws a fresh mini-batch, calls `backward()` and returns the loss.
+                It is called exactly once.
+
+        Returns:
+            what the closure returned, or None.
+        """
+        if self._shared["evaluating"]:
+            if not self._warned:
+                warnings.warn("step() in eval mode: the inner weights x' were put back first", stacklevel=2)
+                self._warned = True
+            self.train()
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        if self._langevin():
+            shared = self._shared
+            shared["inner_step"] += 1
+            if shared["inner_step"] >= shared["L"]:
+                self._update()
+        return loss
+
+    def cycle(self, closure: Closure) -> Any:
+        """One iteration of Algorithm 1: calls `step(closure)` until the outer update is made.
+
+        That is `L` calls, each of which must draw a fresh mini-batch; fewer if a cycle was under way.
+
+        Returns:
+            the mean of the losses.
+        """
+        losses: list[Any] = []
+        while True:
+            before = self._shared["inner_step"]
+            loss = self.step(closure)
+            losses.append(loss.detach() if isinstance(loss, Tensor) else loss)
+            after = self._shared["inner_step"]
+            if after == before and self._shared["L"] > 1:
+                raise RuntimeError("cycle(closure): the closure left no gradient in any parameter")
+            if after == 0:
+                return sum(losses) / len(losses)
+
+    @property
+    def _shared(self) -> dict[str, Any]:
+        return self.param_groups[0]
+
+    def _langevin(self) -> bool:
+        """Lines 1 and 4 to 6 for every parameter that has a gradient; False if there is none."""
+        shared = self._shared
+        buckets = gather(self.param_groups)
+        if not buckets:
+            return False
+        if shared["inner_step"] == 0:
+            if not isinstance(self._schedule, scoping.MatchGradient):
+                shared["gamma"] = scoping.evaluate(self._schedule, shared["outer_step"])
+            shared["distance"] = shared["gradient_sq"] = 0.0
+        distance_sq: Any = 0.0
+        for bucket in buckets:
+            self._begin(bucket)
+            bucket.langevin(shared["gamma"], shared["seed"], shared["outer_step"], shared["inner_step"])
+            if self._monitor:
+                distance_sq = distance_sq + sum_of_squares(torch._foreach_sub(bucket.x, bucket.x_prime))
+        if self._monitor:
+            shared["distance"] = shared["distance"] + distance_sq.sqrt()
+        return True
+
+    def _begin(self, bucket: Bucket) -> None:
+        """Line 1, `x', mu = x`, for the members that are at the start of a cycle; then fills the bucket."""
+        group = bucket.group
+        states = [self.state[p] for _, p in bucket.members]
+        first_gradients: list[Tensor] = []
+        for (_, p), state in zip(bucket.members, states, strict=True):
+            if state.get("inner_step", 0) == 0:
+                for name in ("x", "mu"):
+                    state[name] = state[name].copy_(p) if name in state else p.clone()
+                for name in bucket.buffer_names:
+                    state[name] = state[name].zero_() if name in state else torch.zeros_like(p)
+                if self._measuring:
+                    gradient = (
+                        cast(Tensor, p.grad).neg() if group["maximize"] else cast(Tensor, p.grad).clone()
+                    )
+                    if group["weight_decay"] != 0:
+                        gradient.add_(p, alpha=group["weight_decay"])
+                    first_gradients.append(gradient)
+                    if self._monitor:
+                        state["gradient"] = gradient
+                state["inner_step"] = 0
+            state["inner_step"] += 1
+        if first_gradients:
+            shared = self._shared
+            shared["gradient_sq"] = shared["gradient_sq"] + sum_of_squares(real(first_gradients))
+        bucket.fill(states)
+
+    def _update(self) -> None:
+        """Line 7: the outer optimizer steps from x with the gradient x - mu; the parameters are left at x."""
+        shared = self._shared
+        gamma = shared["gamma"]
+        taking_part = [
+            (group, p, self.state[p])
+            for group in self.param_groups
+            for p in group["params"]
+            if self.state.get(p, {}).get("inner_step", 0) > 0
+        ]
+        gradients = [p.grad for _, p, _ in taking_part]
+        xs = [state["x"] for _, _, state in taking_part]
+        d = [state["mu"] for _, _, state in taking_part]
+        torch._foreach_neg_(d)
+        torch._foreach_add_(d, xs)  # x - mu, in mu's place: the next cycle begins with a fresh mu
+        if self._measuring:
+            self._measure(real(d), [state.get("gradient") for _, _, state in taking_part])
+        scaled = [x for (group, _, _), x in zip(taking_part, d, strict=True) if group["scale_by_gamma"]]
+        if scaled:
+            torch._foreach_mul_(scaled, gamma)
+        torch._foreach_copy_([p for _, p, _ in taking_part], xs)
+        try:
+            for (_, p, _), direction in zip(taking_part, d, strict=True):
+                p.grad = direction
+            with self._lent():
+                self._outer.step()
+        finally:
+            for (_, p, _), gradient in zip(taking_part, gradients, strict=True):
+                p.grad = gradient
+        for _, _, state in taking_part:
+            state["inner_step"] = 0
+        shared["outer_step"] += 1
+        shared["inner_step"] = 0
+
+    # ---- what is measured ----
+
+    @property
+    def _measuring(self) -> bool:
+        return self._monitor or isinstance(self._schedule, scoping.MatchGradient)
+
+    def _measure(self, d: list[Tensor], gradients: list[Tensor | None]) -> None:
+        """Fills `diagnostics` from x - mu and grad f(x), and lets MatchGradient choose the next scope."""
+        shared = self._shared
+        displacement_sq = sum_of_squares(d)
+        measured: list[Any] = [displacement_sq, shared["gradient_sq"], shared["distance"], math.nan]
+        if self._monitor and None not in gradients:  # none of it after resuming a run that did not monitor
+            products = torch._foreach_mul(d, real(cast("list[Tensor]", gradients)))
+            measured[3] = torch.stack([x.sum().to(displacement_sq) for x in products]).sum()
+        # One transfer from the device for all of them, once a cycle.
+        stacked = torch.stack([torch.as_tensor(v).to(displacement_sq) for v in measured])
+        figures = cast("list[float]", stacked.tolist())
+        displacement, gradient = math.sqrt(figures[0]), math.sqrt(figures[1])
+        shared["diagnostics"] = {
+            "gamma": shared["gamma"],
+            "x_minus_mu": displacement,
+            "x_minus_x_prime": figures[2] / shared["inner_step"] if self._monitor else math.nan,
+            "gradient": gradient,
+            "cosine": figures[3] / (displacement * gradient) if displacement * gradient > 0 else math.nan,
+        }
+        if isinstance(self._schedule, scoping.MatchGradient):
+            inner_lr = max(group["inner_lr"] for group in self.param_groups)
+            matched = self._schedule.match(shared["gamma"], gradient, displacement)
+            shared["gamma"] = min(matched, 1 / inner_lr) if inner_lr > 0 else matched
+
+    def diagnostics(self) -> dict[str, float]:
+        """Of the last whole cycle; NaN before there was one.
+
+        Returns:
+            `gamma`; `x_minus_mu`: ‖x - mu‖; `x_minus_x_prime`: the mean of ‖x - x'‖ over the cycle;
+            `gradient`: ‖grad f(x)‖, on the first mini-batch; `cosine` of the angle between x - mu and
+            grad f(x), which the paper monitors (Section 5.4).
+        """
+        return dict(self._shared["diagnostics"])
+
+    # ---- which weights the model holds ----
+
+    def eval(self) -> None:
+        """Puts the outer weights x into the model, in exchange for x'. Nothing to do at a cycle's end."""
+        if not self._shared["evaluating"]:
+            self._swap()
+            self._shared["evaluating"] = True
+
+    def train(self) -> None:
+        """Puts the inner weights x' back after `eval()`."""
+        if self._shared["evaluating"]:
+            self._swap()
+            self._shared["evaluating"] = False
+
+    @torch.no_grad()
+    def _swap(self) -> None:
+        for p, state in self.state.items():
+            if state.get("inner_step", 0) > 0:
+                held = p.clone()  # one tensor at a time: the memory of the largest parameter, for a moment
+                p.copy_(state["x"])
+                state["x"].copy_(held)
+
+    # ---- saving and copying ----
+
+    def state_dict(self) -> dict[str, Any]:
+        """Plain tensors and numbers, from which training resumes bit for bit at any point of a cycle."""
+        for name in ("distance", "gradient_sq"):
+            self._shared[name] = float(self._shared[name])
+        return super().state_dict()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Resumes from a `state_dict()`; one of another optimizer or with other shapes is refused whole."""
+        check_state_dict(self, state_dict, INNER_STATE)
+        super().load_state_dict(state_dict)
+
+    def __getstate__(self) -> dict[str, Any]:
+        own = ("_outer", "_renamed", "_schedule", "_monitor", "_warned")
+        return {**super().__getstate__(), **{name: getattr(self, name) for name in own}}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        # load_state_dict and unpickling bring new containers: the outer optimizer must see the same ones.
+        self._outer.param_groups, self._outer.state = self.param_groups, self.state

@@ -1,0 +1,79 @@
+"""What the optimizers accept: an outer optimizer, a group's hyper-parameters, a saved state."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from entropy_sgd.optim import checks
+
+
+def check_outer(outer: Any, options: Any) -> None:
+    """`outer` can be an outer loop: an optimizer class whose `step` needs no closure."""
+    if not (inspect.isclass(outer) and issubclass(outer, Optimizer)):
+        raise checks.refuse("outer", outer, "a class derived from torch.optim.Optimizer")
+    closure = inspect.signature(outer.step).parameters.get("closure")
+    needs_closure = closure is not None and closure.default is inspect.Parameter.empty
+    if needs_closure or issubclass(outer, torch.optim.SparseAdam):
+        raise checks.refuse("outer", outer, "an optimizer that steps on dense gradients without a closure")
+    if options is not None and not isinstance(options, dict):
+        raise checks.refuse(
+            "outer_options", options, "a dictionary of the outer optimizer's keyword arguments"
+        )
+    for name, reason in {
+        "maximize": "give it to the optimizer itself: the outer loop always descends -F",
+        "differentiable": "Langevin noise cannot be differentiated through",
+    }.items():
+        if options and options.get(name):
+            raise checks.ArgumentError(f"outer_options must not set {name}={options[name]!r}; {reason}")
+
+
+def check_group(group: dict[str, Any]) -> None:
+    """Every hyper-parameter of a group is of its type and in its range."""
+    checks.choice("inner", group["inner"], ("sgd", "adam"))
+    for name in ("inner_lr", "weight_decay", "noise"):
+        checks.number(name, group[name])
+    checks.number("inner_momentum", group["inner_momentum"], 0.0, 1.0, below=True)
+    checks.number("alpha", group["alpha"], 0.0, 1.0)
+    checks.betas("inner_betas", group["inner_betas"])
+    checks.number("inner_eps", group["inner_eps"])
+    for name in ("inner_nesterov", "scale_by_gamma", "maximize"):
+        checks.flag(name, group[name])
+    checks.flag("foreach", group["foreach"], optional=True)
+    # The outer optimizer's own: torch checks the defaults but not what a group sets.
+    if "lr" in group:
+        checks.learning_rate("lr", group["lr"])
+    if "momentum" in group:
+        checks.number("momentum", group["momentum"])
+
+
+def check_state_dict(optimizer: Optimizer, state_dict: Any, keys: tuple[str, ...]) -> None:
+    """`state_dict` came from an optimizer of this kind; its tensors `keys` have the parameters' shapes."""
+    name = type(optimizer).__name__
+    try:
+        saved_states: dict[Any, dict[str, Any]] = state_dict["state"]
+        saved_groups: list[dict[str, Any]] = state_dict["param_groups"]
+    except (TypeError, KeyError):
+        raise ValueError(f"state_dict: no optimizer's state; a state_dict() of {name} is accepted") from None
+    for group in saved_groups:
+        # torch adds `differentiable` to the defaults of an unpickled optimizer.
+        missing = sorted(set(optimizer.defaults) - set(group) - {"differentiable"})
+        if missing:
+            raise ValueError(f"state_dict: of another optimizer; a {name} also has {', '.join(missing)}")
+    shapes = {
+        i: p.shape
+        for group, saved in zip(optimizer.param_groups, saved_groups, strict=False)
+        for p, i in zip(group["params"], saved["params"], strict=False)
+    }
+    for i, state in saved_states.items():
+        for key in keys:
+            value = state.get(key)
+            if isinstance(value, Tensor) and i in shapes and value.shape != shapes[i]:
+                raise ValueError(
+                    f"state_dict: {key} of parameter {i} has shape {tuple(value.shape)}, "
+                    f"but the parameter has shape {tuple(shapes[i])}"
+                )
