@@ -78,7 +78,7 @@ def normalised(
     read_test: Callable[[], Bytes],
 ) -> Images:
     """Scale bytes to [0, 1], then to mean 0 and variance 1 over all pixels of the training part."""
-    std, mean = (float(moment) for moment in torch.std_mean(train[0].float().div_(255)))
+    std, mean = (float(moment) for moment in torch.std_mean(train[0].float().div_(255), correction=0))
     classes = 1 + max(int(labels.max()) for _, labels in filter(None, (train, validation)))
 
     def split(images: Tensor, labels: Tensor) -> Split:
