@@ -24,7 +24,7 @@ class List:
 
 @dataclass(frozen=True)
 class Fetch:
-    """Download data from their publishers; every file is checked against its SHA-256, nothing is overwritten."""
+    """Download data from their publishers; every file's SHA-256 is checked, nothing is overwritten."""
 
     names: Annotated[tuple[str, ...], tyro.conf.Positional]
     """Names from `entropy-sgd data list`."""

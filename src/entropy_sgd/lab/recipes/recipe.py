@@ -68,7 +68,7 @@ class Recipe:
     vocabulary: int | None = None
     """Text only: size of the network's vocabulary; None: that of the data."""
     train_limit: int | None = None
-    """Train on the first so many samples or characters; None: on all."""
+    """Train on so many images, evenly spaced in the data, or on the first so many tokens; None: on all."""
     unroll: int | None = None
     """Time steps of truncated back-propagation; text only."""
     sum_over_time: bool = False

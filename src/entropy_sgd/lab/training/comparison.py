@@ -57,7 +57,8 @@ def run(
         "seeds": list(comparison.seeds),
         "final": comparison.final,
     }
-    ours = (*(name for name, _ in comparison.runs()), RESULT, "report", CONFIG)
+    # all runs there, also those of seeds and optimizers that this comparison does not have
+    ours = (*(entry.parent.name for entry in path.glob(f"*/{CONFIG}")), RESULT, "report", CONFIG)
     if not prepare(path, settings, resume=resume, overwrite=overwrite, ours=ours):
         write_json(path / CONFIG, {"settings": settings, "environment": environment.describe()})
     summaries: list[Record] = []

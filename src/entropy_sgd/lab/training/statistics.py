@@ -21,7 +21,7 @@ class Spread:
 
 @dataclass(frozen=True)
 class Difference:
-    """Mean of paired differences and half the width of its 95 % confidence interval, None for a single pair."""
+    """Mean of paired differences and half its 95 % confidence interval, the latter None for one pair."""
 
     mean: float
     margin: float | None
@@ -46,10 +46,10 @@ def paired_difference(values: dict[int, float], baseline: dict[int, float]) -> D
         return None
     if len(differences) == 1:
         return Difference(differences[0], None, 1)
-    from scipy import stats  # takes a moment to import
+    from scipy import stats  # pyright: ignore[reportMissingTypeStubs]  # imported late: it takes a moment
 
     count = len(differences)
-    quantile = float(stats.t.ppf((1 + CONFIDENCE) / 2, count - 1))
+    quantile = float(stats.t.ppf((1 + CONFIDENCE) / 2, count - 1))  # pyright: ignore
     return Difference(
         statistics.fmean(differences), quantile * statistics.stdev(differences) / math.sqrt(count), count
     )

@@ -63,7 +63,7 @@ def cells(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
     """Headings and text of the table."""
     measured = next((row for row in rows if row.result), None)
     what = f"{measured.part} {LABELS[measured.metric]}" if measured else "result"
-    headings = ["recipe", what, "sd", "seeds", "difference to the first (95 %)", "epochs", "time"]
+    headings = ["recipe", what, "sd", "seeds", "difference (95 %)", "epochs", "time"]
     lines: list[list[str]] = []
     for row in rows:
         if row.result is None:
