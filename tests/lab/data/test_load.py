@@ -23,7 +23,7 @@ def test_importing_the_package_imports_nothing_heavy():
     assert done.stdout.strip() == ""
 
 
-@pytest.mark.parametrize("name", ["minst", "idx:", "text:", "idx", ""])
+@pytest.mark.parametrize("name", ["minst", "idx:", "text:", "idx", "mnist:x", ""])
 def test_an_unknown_name_is_told_with_the_known_ones(name):
     with pytest.raises(
         DataError, match="Known: mnist, cifar10, ptb, warpeace, digits, idx:FOLDER, text:FILE"

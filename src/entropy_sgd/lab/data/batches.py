@@ -1,7 +1,7 @@
 """Mini-batches of data held in memory: cut by index, in this process, resumable at any batch.
 
 The two training iterators never end. Where they stand is two numbers, the epoch and the next batch in it,
-and everything they will give is a function of these, the data and the arguments: ``state_dict`` is those
+and everything they will give is a function of these, the data and the arguments: `state_dict` is those
 two numbers.
 """
 
@@ -14,8 +14,8 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from .files import DataError
-from .types import Split
+from entropy_sgd.lab.data.files import DataError
+from entropy_sgd.lab.data.types import Split
 
 
 def _check_positive(**values: int) -> None:
@@ -25,7 +25,7 @@ def _check_positive(**values: int) -> None:
 
 
 class _Batches:
-    """An endless walk over epochs of ``len(self)`` batches each."""
+    """An endless walk over epochs of `len(self)` batches each."""
 
     def __init__(self, length: int) -> None:
         self._length = length
@@ -65,7 +65,7 @@ class ShuffledBatches(_Batches):
     """Batches of a split, drawn without replacement in an order of each epoch's own.
 
     The order is a function of the seed and the epoch alone, so torch's global generator is neither used nor
-    moved. The last, shorter batch of an epoch is dropped: every gradient is then a mean over ``batch_size``
+    moved. The last, shorter batch of an epoch is dropped: every gradient is then a mean over `batch_size`
     samples, as the count of effective epochs assumes, and batch normalisation never meets a handful. Which
     samples are left out changes with the order, so none is left out for good.
 
@@ -103,7 +103,7 @@ class ShuffledBatches(_Batches):
 class SequenceBatches(_Batches):
     """Windows that walk along a text in parallel streams, for truncated back-propagation through time.
 
-    The text is cut into ``batch_size`` streams of equal length. Row b of each batch continues row b of the
+    The text is cut into `batch_size` streams of equal length. Row b of each batch continues row b of the
     batch before, so the hidden state is carried over, until the streams start again; there it must be
     zeroed. What is left of the text after whole streams of whole windows is not trained on.
 
@@ -146,7 +146,7 @@ def evaluation_windows(
 ) -> Iterator[tuple[Tensor, Tensor, bool]]:
     """All tokens but the first, each to be predicted once: (inputs, targets, whether to zero the state).
 
-    With ``batch_size=1`` each token is predicted from all before it. More streams are faster and start from
+    With `batch_size=1` each token is predicted from all before it. More streams are faster and start from
     zero states within the text; the few tokens that do not fill every stream alike come last, as a stream
     of their own.
     """

@@ -1,4 +1,4 @@
-"""Arrays that were dear to compute, kept in a folder: ``.npy`` files and a list of their SHA-256.
+"""Arrays that were dear to compute, kept in a folder: `.npy` files and a list of their SHA-256.
 
 A folder takes its name only once all of it is written, so a process killed while writing leaves none that
 is half full. What is kept can be computed again: a cache that cannot be written, or is found damaged, costs
@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .files import sha256
+from entropy_sgd.lab.data.files import sha256
 
 CONTENTS = "contents.json"
 
@@ -43,7 +43,7 @@ def load(folder: Path) -> dict[str, Tensor] | None:
 
 
 def save(folder: Path, arrays: Mapping[str, Tensor], parameters: Mapping[str, Any]) -> None:
-    """Keep arrays in a folder, in the place of a damaged one; ``parameters`` tell a reader what they are."""
+    """Keep arrays in a folder, in the place of a damaged one; `parameters` tell a reader what they are."""
     part = folder.with_name(f".{folder.name}.part-{os.getpid()}")
     try:
         part.mkdir(parents=True)

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from . import cache, files, whitening
-from .files import DataError
-from .types import Images, Split
-from .whitening import Whitening
+from entropy_sgd.lab.data import cache, files, whitening
+from entropy_sgd.lab.data.files import DataError
+from entropy_sgd.lab.data.types import Images, Split
+from entropy_sgd.lab.data.whitening import Whitening
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -41,7 +41,7 @@ def read(paths: list[Path]) -> tuple[Tensor, Tensor]:
 def cifar10(data_dir: Path | None, *, final: bool) -> Images:
     """CIFAR-10; its last 5,000 training images are the validation set.
 
-    The whitening is fitted on the images that are trained on: 45,000, or all 50,000 when ``final``.
+    The whitening is fitted on the images that are trained on: 45,000, or all 50,000 when `final`.
     Validation and test images pass through it as images never seen before.
     """
     *train, test = files.require("cifar10", data_dir)
@@ -65,7 +65,7 @@ def cifar10(data_dir: Path | None, *, final: bool) -> Images:
 
 
 def _whitened(raw: Tensor, cut: int, root: Path) -> tuple[Tensor, Whitening]:
-    """All images (N, 3, 32, 32), whitened by what the first ``cut`` of them teach, and that whitening."""
+    """All images (N, 3, 32, 32), whitened by what the first `cut` of them teach, and that whitening."""
     parameters = {
         "files": [file.sha256 for file in files.find("cifar10").files],
         "fitted on the first": cut,

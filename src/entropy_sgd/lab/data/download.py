@@ -11,8 +11,8 @@ import tarfile
 import zlib
 from pathlib import Path, PurePosixPath
 
-from . import catalogue, files
-from .files import DataError, FileStatus
+from entropy_sgd.lab.data import catalogue, files
+from entropy_sgd.lab.data.files import DataError, FileStatus
 
 
 def fetch(name: str, data_dir: Path | None = None, *, progress: bool = True) -> list[Path]:
@@ -20,7 +20,7 @@ def fetch(name: str, data_dir: Path | None = None, *, progress: bool = True) -> 
 
     Args:
         name: a published dataset.
-        data_dir: the folder to put it in; see ``data_root``.
+        data_dir: the folder to put it in; see `data_root`.
         progress: show a bar on standard error.
 
     Returns:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import hashlib
 import os
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Literal
 
-from . import catalogue
+from entropy_sgd.lab import LabError, unknown
+from entropy_sgd.lab.data import catalogue
 
 
-class DataError(Exception):
+class DataError(LabError):
     """Data that cannot be used. The message is complete: what, where, and what to do about it."""
 
 
@@ -37,7 +37,7 @@ class DatasetStatus:
 
 
 def data_root(data_dir: Path | None = None) -> Path:
-    """Where the data lies: ``data_dir``, else ``$ENTROPY_SGD_DATA``, else the platform's cache folder."""
+    """Where the data lies: `data_dir`, else `$ENTROPY_SGD_DATA`, else the platform's cache folder."""
     if data_dir is not None:
         return Path(data_dir).expanduser()
     if from_environment := os.environ.get("ENTROPY_SGD_DATA"):
@@ -52,15 +52,8 @@ def find(name: str) -> catalogue.Dataset:
     if name == "digits":
         raise DataError("'digits' comes with the installation: there is nothing to fetch or verify.")
     if name not in catalogue.DATASETS:
-        raise DataError(unknown("dataset", name, catalogue.DATASETS))
+        raise DataError(str(unknown("dataset", name, catalogue.DATASETS)))
     return catalogue.DATASETS[name]
-
-
-def unknown(kind: str, name: str, known: list[str] | dict[str, catalogue.Dataset]) -> str:
-    """The message for a name nobody knows, with the closest of the known ones."""
-    close = get_close_matches(name, known, n=2, cutoff=0.5)
-    hint = f" Did you mean {' or '.join(close)}?" if close else ""
-    return f"Unknown {kind} {name!r}.{hint} Known: {', '.join(known)}."
 
 
 def sha256(path: Path) -> str:
@@ -100,15 +93,17 @@ def require(name: str, data_dir: Path | None = None) -> list[Path]:
     The files of the test set are hashed too: better to learn of a damaged one now than after the training.
     """
     dataset, found = find(name), verify(name, data_dir)
-    for damaged in (file for file in found if file.state == "damaged"):
-        raise DataError(damage(damaged))
+    if damaged := [file for file in found if file.state == "damaged"]:
+        raise DataError("\n".join(map(damage, damaged)))
     if missing := [file.path for file in found if file.state == "missing"]:
         listing = "".join(f"\n  {path}" for path in missing)
+        option = "" if data_dir is None else f" --data-dir {data_dir}"
+        addresses = "".join(f"\n  {url}" for url in dataset.urls)
         raise DataError(
             f"Data of {name!r} is missing. Looked for:{listing}\n"
-            f"Get it with: entropy-sgd data fetch {name}{_option(data_dir)}\n"
-            f"or put the files there yourself, from {_addresses(dataset)};\n"
-            "another folder is chosen with --data-dir or $ENTROPY_SGD_DATA."
+            f"Get it with: entropy-sgd data fetch {name}{option}\n"
+            f"or put the files there yourself; they are published at:{addresses}\n"
+            "Another folder is chosen with --data-dir or $ENTROPY_SGD_DATA."
         )
     return [file.path for file in found]
 
@@ -121,13 +116,3 @@ def damage(status: FileStatus) -> str:
         f"  SHA-256 expected: {status.file.sha256}\n"
         "It was left as it is. Move it away and fetch the data again."
     )
-
-
-def _option(data_dir: Path | None) -> str:
-    return "" if data_dir is None else f" --data-dir {data_dir}"
-
-
-def _addresses(dataset: catalogue.Dataset) -> str:
-    """The folder or archive a person would open in a browser: the first address, without the file's name."""
-    first = dataset.urls[0]
-    return first if dataset.archive or len(dataset.files) == 1 else first.rsplit("/", 1)[0] + "/"

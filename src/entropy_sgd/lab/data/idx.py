@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from . import files
-from .files import DataError
-from .types import Images, Split
+from entropy_sgd.lab.data import files
+from entropy_sgd.lab.data.files import DataError
+from entropy_sgd.lab.data.types import Images, Split
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from . import files
-from .files import DataError
-from .types import Text
+from entropy_sgd.lab.data import files
+from entropy_sgd.lab.data.files import DataError
+from entropy_sgd.lab.data.types import Text
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
 def ptb(data_dir: Path | None) -> Text:
-    """The Penn Treebank as Mikolov prepared it, by words, an ``<eos>`` after each line (Section 5.4.1).
+    """The Penn Treebank as Mikolov prepared it, by words, an `<eos>` after each line (Section 5.4.1).
 
     The vocabulary is that of the training text, the most frequent word first. The publisher gives a
-    validation text, so there is nothing to cut and ``final`` changes nothing.
+    validation text, so there is nothing to cut and `final` changes nothing.
     """
     train, validation, test = files.require("ptb", data_dir)
     words = _words(train)
@@ -52,7 +52,7 @@ def split_bytes(name: str, path: Path) -> Text:
 
     The vocabulary is the sorted bytes of the whole file, so that no part meets one it has no index for: of
     the test set it tells which bytes occur, nothing more. The paper's split has a validation part of its
-    own, so ``final`` changes nothing.
+    own, so `final` changes nothing.
     """
     content = _read(path)
     digest = hashlib.sha256(content).digest()

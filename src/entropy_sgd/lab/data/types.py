@@ -30,7 +30,7 @@ class Images:
     name: str
     train: Split
     validation: Split | None
-    """Cut from the publisher's training set; None when all of it is trained on (``final=True``)."""
+    """Cut from the publisher's training set; None when all of it is trained on (`final=True`)."""
     classes: int
     read_test: Callable[[], Split] = field(repr=False)
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from difflib import get_close_matches
 from functools import partial
 from typing import Any
 
 from torch import nn
 
-from .images import AllCNN, FullyConnected, LeNet
-from .language import CharLSTM, WordLSTM, detach
+from entropy_sgd.lab import unknown
+from entropy_sgd.lab.models.images import AllCNN, FullyConnected, LeNet
+from entropy_sgd.lab.models.language import CharLSTM, WordLSTM, detach
 
 __all__ = ["AllCNN", "CharLSTM", "FullyConnected", "LeNet", "WordLSTM", "build", "detach", "names"]
 
@@ -29,7 +29,7 @@ _NETWORKS: dict[str, Callable[..., nn.Module]] = {
 
 
 def names() -> list[str]:
-    """The names ``build`` knows."""
+    """The names `build` knows."""
     return list(_NETWORKS)
 
 
@@ -37,16 +37,15 @@ def build(name: str, **options: Any) -> nn.Module:
     """A freshly initialised network; the weights depend on torch's global seed and nothing else.
 
     Args:
-        name: one of ``names()``.
-        **options: arguments of the network's class, such as ``dropout`` or ``vocabulary``; the others keep
+        name: one of `names()`.
+        **options: arguments of the network's class, such as `dropout` or `vocabulary`; the others keep
             the paper's values.
 
     """
     if name not in _NETWORKS:
-        close = get_close_matches(name, _NETWORKS, n=2, cutoff=0.5)
-        hint = f" Did you mean {' or '.join(close)}?" if close else ""
-        raise ValueError(f"Unknown network {name!r}.{hint} Known: {', '.join(_NETWORKS)}.")
+        raise ValueError(str(unknown("network", name, _NETWORKS)))
     accepted = list(inspect.signature(_NETWORKS[name]).parameters)
-    if wrong := [option for option in options if option not in accepted]:
-        raise ValueError(f"Network {name!r} has no option {wrong[0]!r}; it takes {', '.join(accepted)}.")
+    for option in options:
+        if option not in accepted:
+            raise ValueError(str(unknown(f"option of network {name!r}", option, accepted)))
     return _NETWORKS[name](**options)

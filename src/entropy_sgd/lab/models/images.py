@@ -1,8 +1,8 @@
 """Networks that classify images: forward maps inputs (B, C, H, W) to logits (B, classes).
 
 Initialisation, where the paper is silent: weights of convolutions and hidden layers are normal with
-variance 2 / fan-in (He et al., 2015), which keeps the variance of activations constant through ReLUs; the
-last layer has variance 1 / fan-in, since no ReLU follows it; biases are zero.
+variance 2 / fan-in (He et al., 2015), which keeps the size of activations constant through ReLUs; those of
+the last layer have variance 1 / fan-in, for logits of the size of its inputs; biases are zero.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ def _check_dropout(**rates: float) -> None:
 
 
 class FullyConnected(nn.Module):
-    """``mnistfc`` (Section 5.2): 784-1024-1024-10, ReLU, dropout after each hidden layer; 1,863,690 weights.
+    """`mnistfc` (Section 5.2): 784-1024-1024-10, ReLU, dropout after each hidden layer; 1,863,690 weights.
 
     Args:
-        hidden: units of each hidden layer. ``small-mnistfc`` (Section 5.1) has one of 64: the 50,890
+        hidden: units of each hidden layer. `small-mnistfc` (Section 5.1) has one of 64: the 50,890
             parameters that the paper counts are those of 64 units, not of the 32 it names.
         dropout: 0.5 for the paper's baseline, 0.15 for Entropy-SGD.
         batch_norm: normalise before each ReLU. The text has none, so it is off.
@@ -58,7 +58,7 @@ class FullyConnected(nn.Module):
                 nn.ReLU(),
                 nn.Dropout(dropout),
             ]
-        self.network = nn.Sequential(*layers, nn.Linear(hidden[-1], classes))
+        self.network = nn.Sequential(*layers, nn.Linear((inputs, *hidden)[-1], classes))
         _initialise(self.network)
 
     def forward(self, inputs: Tensor) -> Tensor:
@@ -67,18 +67,18 @@ class FullyConnected(nn.Module):
 
 
 class LeNet(nn.Module):
-    """``lenet`` (Section 5.2): two convolutions and a hidden layer, batch-normalised; 132,220 weights.
+    """`lenet` (Section 5.2): two convolutions and a hidden layer, batch-normalised; 132,220 weights.
 
-    The paper says "the same size as LeNet" and gives the sizes only of its small variant. Channels and
-    hidden units (20, 50, 500) are those by which LeNet has gone since Caffe's version. Pooling 2 and 2
-    would put 4 x 4 positions before the hidden layer and 400,000 weights in it, sixteen times those of the
-    convolutions. Pooling 3 and 2 leaves 2 x 2 positions: 131,080 weights, and 1,140 more for batch
-    normalisation.
+    The paper says "the same size as LeNet" and gives sizes of its small variant only. Channels and hidden
+    units (20, 50, 500) are those by which LeNet has gone since Caffe's version. That one pools 2 and 2, which
+    leaves 4 x 4 positions and puts 400,000 of its 431,080 weights into the hidden layer; `first_pool=2` gives
+    it. Here the pooling is 3 and 2, which leaves 2 x 2 positions: 131,080 weights, nearer to the 60,000 of
+    LeNet-5 in the work the paper cites, and 1,140 more for batch normalisation.
 
         28 -conv 5-> 24 -pool 3-> 8 -conv 5-> 4 -pool 2-> 2;  50 * 2 * 2 = 200 -> 500 -> 10
 
     Args:
-        channels: of the two convolutions. ``small-lenet`` (Section 5.1) has 10 and 20, 128 hidden units,
+        channels: of the two convolutions. `small-lenet` (Section 5.1) has 10 and 20, 128 hidden units,
             pooling 2 and 2, no batch normalisation: 47,658 weights, the paper's count exactly.
         first_pool: window and stride of the first pooling; the second's are 2.
         hidden: units of the hidden layer.
@@ -131,7 +131,7 @@ class LeNet(nn.Module):
 
 
 class AllCNN(nn.Module):
-    """``allcnn`` (Section 5.3): All-CNN-C of Springenberg et al. (2015), normalised; 1,372,254 weights.
+    """`allcnn` (Section 5.3): All-CNN-C of Springenberg et al. (2015), normalised; 1,372,254 weights.
 
     Nine convolutions, each followed by batch normalisation and ReLU as the paper and that network's table
     have it, the last included; then the mean over the 6 x 6 positions left. The third and sixth have stride

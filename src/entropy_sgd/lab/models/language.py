@@ -1,8 +1,11 @@
 """Networks that predict the next token: forward maps tokens (B, T) and a state to logits (B, T, V), state.
 
-The state is ``(h, c)``, each (layers, B, hidden), of the last time step; None stands for zeros. Truncated
-back-propagation feeds the state of one batch to the next after ``detach``, which cuts the graph, not the
+The state is `(h, c)`, each (layers, B, hidden), of the last time step; None stands for zeros. Truncated
+back-propagation feeds the state of one batch to the next after `detach`, which cuts the graph, not the
 memory.
+
+On a CPU torch runs a float32 LSTM with oneDNN, which knows first derivatives only: second ones, as the
+Hessian's, are to be had in float64.
 """
 
 from __future__ import annotations
@@ -19,8 +22,15 @@ def detach(state: State) -> State:
     return state[0].detach(), state[1].detach()
 
 
+def _lstm(inputs: int, hidden: int, layers: int, dropout: float) -> nn.LSTM:
+    """Layers of LSTM, with dropout between them; torch warns of one that has no place to act."""
+    if not 0.0 <= dropout < 1.0:
+        raise ValueError(f"dropout must be a probability in [0, 1), got {dropout!r}")
+    return nn.LSTM(inputs, hidden, layers, batch_first=True, dropout=dropout if layers > 1 else 0.0)
+
+
 class WordLSTM(nn.Module):
-    """``ptb-lstm`` (Section 5.4.1): the large network of Zaremba et al. (2014); 66,034,000 weights.
+    """`ptb-lstm` (Section 5.4.1): the large network of Zaremba et al. (2014); 66,034,000 weights.
 
     Dropout acts where layers meet (embedding to first, first to second, second to output), never on the way
     from one time step to the next. All weights start uniform in [-init, init]. torch's LSTM has two bias
@@ -28,8 +38,8 @@ class WordLSTM(nn.Module):
 
     Args:
         vocabulary: number of words.
-        hidden: units of each layer, and of the embedding. ``ptb-lstm-small``, the same authors' small
-            network, has 200, without dropout and with an ``init`` of 0.1: 4,653,200 weights.
+        hidden: units of each layer, and of the embedding. `ptb-lstm-small`, the same authors' small
+            network, has 200, without dropout and with an `init` of 0.1: 4,653,200 weights.
         layers: number of LSTM layers.
         dropout: probability of dropping.
         init: half the width of the initial distribution.
@@ -45,10 +55,8 @@ class WordLSTM(nn.Module):
         init: float = 0.04,
     ) -> None:
         super().__init__()
-        if not 0.0 <= dropout < 1.0:
-            raise ValueError(f"dropout must be a probability in [0, 1), got {dropout!r}")
         self.embedding = nn.Embedding(vocabulary, hidden)
-        self.lstm = nn.LSTM(hidden, hidden, layers, batch_first=True, dropout=dropout)
+        self.lstm = _lstm(hidden, hidden, layers, dropout)
         self.output = nn.Linear(hidden, vocabulary)
         self.dropout = nn.Dropout(dropout)
         for parameter in self.parameters():
@@ -61,7 +69,7 @@ class WordLSTM(nn.Module):
 
 
 class CharLSTM(nn.Module):
-    """``char-lstm`` (Section 5.4.2): two layers of 128 units on one-hot bytes; 254,423 weights.
+    """`char-lstm` (Section 5.4.2): two layers of 128 units on one-hot bytes; 254,423 weights.
 
     Karpathy et al. (2015), whom the paper follows, feed characters one-hot, as the paper does in its small
     network: an embedding would put a second, redundant matrix before the first layer's. Weights start uniform
@@ -69,10 +77,10 @@ class CharLSTM(nn.Module):
 
     Args:
         vocabulary: number of distinct bytes.
-        hidden: units of each layer. ``small-char-lstm`` (Section 5.1) has one layer of 48 on 96 characters
+        hidden: units of each layer. `small-char-lstm` (Section 5.1) has one layer of 48 on 96 characters
             and no bias at the output: 32,640 weights, the paper's count exactly.
         layers: number of LSTM layers.
-        dropout: where layers meet, as in ``WordLSTM``; the paper mentions none for this network.
+        dropout: where layers meet, as in `WordLSTM`; the paper mentions none for this network.
         output_bias: whether the logits have a bias.
 
     """
@@ -88,12 +96,8 @@ class CharLSTM(nn.Module):
         output_bias: bool = True,
     ) -> None:
         super().__init__()
-        if not 0.0 <= dropout < 1.0:
-            raise ValueError(f"dropout must be a probability in [0, 1), got {dropout!r}")
         self.register_buffer("one_hot", torch.eye(vocabulary), persistent=False)
-        self.lstm = nn.LSTM(
-            vocabulary, hidden, layers, batch_first=True, dropout=dropout if layers > 1 else 0.0
-        )
+        self.lstm = _lstm(vocabulary, hidden, layers, dropout)
         self.output = nn.Linear(hidden, vocabulary, bias=output_bias)
         self.dropout = nn.Dropout(dropout)
 
