@@ -24,7 +24,7 @@ def one_thread():
 
 @pytest.fixture
 def tiny_images() -> Recipe:
-    """LeNet, with its batch normalisation and dropout, on 96 digits: cycles of 20 steps end amid epochs of 6."""
+    """LeNet, with its batch normalisation and dropout, on 96 digits: epochs of 6 steps, cycles of 20."""
     recipe = recipes.get("demo/entropy-sgd")
     return replace(recipe, train_limit=96, batch_size=16, epochs=8, evaluate_every=3, log_every=0.5)
 
@@ -42,7 +42,7 @@ def tiny_text(tmp_path: Path) -> Recipe:
 
 @pytest.fixture
 def run(tmp_path: Path):
-    """Trains in a folder of the given name and returns the summary; what it printed is in `run.output`."""
+    """Trains in a folder of the given name and returns the summary; it leaves its output in `run.output`."""
 
     def start(recipe: Recipe, name: str = "run", *, seed: int = 0, final: bool = False, **options) -> Record:
         folder_options = {key: options.pop(key) for key in ("resume", "overwrite") if key in options}

@@ -30,7 +30,7 @@ def test_the_configuration_is_complete(tmp_path):
 def test_a_folder_that_holds_another_run_is_refused(tmp_path):
     RunFolder(tmp_path, Settings(RECIPE))
     before = contents(tmp_path)
-    with pytest.raises(LabError, match="--resume.*--overwrite"):
+    with pytest.raises(LabError, match=r"--resume.*--overwrite"):
         RunFolder(tmp_path, Settings(RECIPE))
     changed = Settings(replace(RECIPE, batch_size=7, optimizer=replace(RECIPE.optimizer, lr=0.5)), 1)
     with pytest.raises(LabError) as caught:
@@ -65,7 +65,7 @@ def test_resume_starts_a_run_where_there_is_none(tmp_path):
 
 def test_a_place_that_cannot_hold_a_folder_is_named(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(LabError, match="cannot use .*file"):
+    with pytest.raises(LabError, match=r"cannot use .*file"):
         RunFolder(tmp_path / "file", Settings(RECIPE))
 
 

@@ -11,9 +11,17 @@ import sys
 import time
 
 KILLS = 3
-OPTIONS = (
-    "--train-limit 96 --batch-size 16 --epochs 10 --evaluate-every 1 --checkpoint-seconds 0 --resume".split()
-)
+OPTIONS = [
+    "--train-limit",
+    "96",
+    "--batch-size",
+    "16",
+    "--epochs",
+    "10",
+    "--checkpoint-seconds",
+    "0",
+    "--resume",
+]
 
 
 def start(folder):
@@ -40,7 +48,7 @@ def finish(process):
 
 
 def written(folder):
-    """When the last checkpoint was written; None if there is none, also for the moment between two renames."""
+    """When the last checkpoint was written; None if there is none, as between the two renames."""
     try:
         return (folder / "checkpoint.pt").stat().st_mtime_ns
     except FileNotFoundError:

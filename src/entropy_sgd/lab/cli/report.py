@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated
 
@@ -45,7 +46,5 @@ def valley(arguments: list[str]) -> None:
     """Run `entropy-sgd valley` with these arguments."""
     options = parse(Valley, arguments, "valley")
 
-    from entropy_sgd.lab import valley as picture
-
-    picture.draw(options.out)
+    import_module("entropy_sgd.lab.valley").draw(options.out)  # late: it takes torch and matplotlib
     print(options.out)

@@ -44,13 +44,14 @@ def tabulate(summaries: Sequence[Record]) -> list[Row]:
         values = {summary["seed"]: summary[part][metric] for summary in finished}
         if not rows:
             baseline = values
+        comparable = not rows or (rows[0].part, rows[0].metric) == (part, metric)
         rows.append(
             Row(
                 recipe=recipe,
                 metric=metric,
                 part=part,
                 result=spread(list(values.values())) if values else None,
-                difference=paired_difference(values, baseline) if rows else None,
+                difference=paired_difference(values, baseline) if rows and comparable else None,
                 seconds=spread([summary["seconds"] for summary in finished]).mean if finished else None,
                 epochs=finished[0]["epochs"] if finished else None,
                 diverged=len(mine) - len(finished),
@@ -61,8 +62,8 @@ def tabulate(summaries: Sequence[Record]) -> list[Row]:
 
 def cells(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
     """Headings and text of the table."""
-    measured = next((row for row in rows if row.result), None)
-    what = f"{measured.part} {LABELS[measured.metric]}" if measured else "result"
+    measures = {f"{row.part} {LABELS[row.metric]}" for row in rows if row.result}
+    what = measures.pop() if len(measures) == 1 else "result"
     headings = ["recipe", what, "sd", "seeds", "difference (95 %)", "epochs", "time"]
     lines: list[list[str]] = []
     for row in rows:
@@ -78,7 +79,8 @@ def cells(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
         lines.append(
             [
                 row.recipe,
-                f"{row.result.mean:.{digits}f}",
+                f"{row.result.mean:.{digits}f}"
+                + (f" {row.part} {LABELS[row.metric]}" if what == "result" else ""),
                 "" if row.result.deviation is None else f"{row.result.deviation:.{digits}f}",
                 str(row.result.count) + (f" (+ {row.diverged} diverged)" if row.diverged else ""),
                 difference,
