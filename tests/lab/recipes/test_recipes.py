@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -115,3 +116,10 @@ def test_unknown_names_bring_the_closest():
 def test_nonsense_is_refused_by_name(field, value):
     with pytest.raises(LabError, match=field):
         replace(recipes.get("lenet/adam"), **{field: value})
+
+
+def test_the_documentation_has_every_recipe_as_it_is():
+    page = Path(__file__).parents[3] / "docs" / "laboratory.md"
+    rows = [line for line in page.read_text(encoding="utf-8").splitlines() if line.startswith("| `")]
+    for recipe in recipes.RECIPES.values():
+        assert f"| `{recipe.name}` | {recipe.paper} | {recipe.chosen} |" in rows
