@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from entropy_sgd.landscape import local_entropy, network_local_entropy
+from entropy_sgd.landscape import langevin, local_entropy, network_local_entropy
 from entropy_sgd.landscape.langevin import rule, thermodynamic_integration
 
 
@@ -82,6 +82,33 @@ def test_the_langevin_error_is_honest() -> None:
         deviations.append((found - expected) / error)
     root = math.sqrt(sum(d**2 for d in deviations) / len(deviations))
     assert 0.3 < root < 1.7
+
+
+def high_barrier(points: Tensor) -> tuple[Tensor, Tensor]:
+    """Two wells of different depth behind a barrier of 40, which no chain crosses at t = 1."""
+    x = points[:, 0]
+    return 40 * (x**2 - 1) ** 2 + 2 * x, (160 * x * (x**2 - 1) + 2)[:, None]
+
+
+def test_exchanges_carry_chains_across_a_barrier() -> None:
+    x = torch.zeros(1, dtype=torch.float64)
+    expected = float(local_entropy(lambda p: high_barrier(p.reshape(-1, 1))[0].view(p.shape[:-1]), x, 0.5))
+    for seed in range(3):
+        found, error = thermodynamic_integration(high_barrier, x, 0.5, chains=2, steps=1000, seed=seed)
+        assert abs(found + math.log(2 * math.pi / 0.5) / 2 - expected) < 4 * error
+        assert error < 0.4
+
+
+def test_chains_that_do_not_mix_are_seen_in_the_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without exchanges, and with a start on the barrier, each chain stays in one of two wells."""
+    monkeypatch.setattr(langevin, "_exchange", lambda t, *_: torch.arange(len(t)))
+    monkeypatch.setattr(
+        langevin, "rule", lambda: (torch.ones(1), torch.ones(1).double(), torch.ones(1).double())
+    )
+    x = torch.zeros(1, dtype=torch.float64)
+    _, error = thermodynamic_integration(high_barrier, x, 0.5, chains=8, steps=400, seed=0)
+    # <f> is about -1.5 in one well and 2.5 in the other; eight chains among both scatter by 2.
+    assert error == pytest.approx(2.0 / math.sqrt(8), rel=0.4)
 
 
 def test_the_quadrature_over_temperatures() -> None:

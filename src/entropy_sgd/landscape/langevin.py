@@ -10,7 +10,9 @@ Langevin chains. Their step is implicit in the Gaussian term: for u = x' - x and
 
     u <- a u - b t grad f / gamma + s N(0, I/gamma),   a = (2-d)/(2+d),  b = 2d/(2+d),  s^2 = 1 - a^2,
 
-which is exact at t = 0 whatever d; a Metropolis test makes it exact at every t.
+which is exact at t = 0 whatever d; a Metropolis test makes it exact at every t. After each step neighbouring
+temperatures t, t' of a chain exchange their points with probability min(1, exp((t - t') (f - f'))): near
+t = 0 barriers are no obstacle, and what has crossed one there travels up to t = 1.
 """
 
 from __future__ import annotations
@@ -73,22 +75,20 @@ def thermodynamic_integration(
 ) -> tuple[float, float]:
     """-int_0^1 <f>_t dt and its standard error.
 
-    ``values_and_gradients`` maps points (K, n) to f (K,) and its gradients (K, n). ``chains`` chains run at
-    each of 15 temperatures for ``steps`` steps, after half as many to forget their start at x and tune d.
-    The error joins the scatter within and between chains and the difference of the two quadrature rules.
+    ``values_and_gradients`` maps points (K, n) to f (K,) and its gradients (K, n). ``chains`` chains, each at
+    15 temperatures, run for ``steps`` steps, after half as many to forget their start at x and tune d. The
+    error joins the scatter within and between chains and the difference of the two quadrature rules.
     """
-    temperatures, kronrod, gauss = rule()
-    t = temperatures.repeat_interleave(chains)
-    trace = _sample(values_and_gradients, x, gamma, t, steps, seed, report)
-    trace = trace.view(len(temperatures), chains, steps)
-    means = trace.mean(dim=(1, 2))
-    integral = -float(kronrod @ means)
-    pieces = trace[:, :, : steps - steps % BATCHES].reshape(len(t) // chains, chains * BATCHES, -1).mean(-1)
-    errors = pieces.std(1) / math.sqrt(chains * BATCHES)
+    t, kronrod, gauss = rule()
+    trace = _sample(values_and_gradients, x, gamma, t, chains, steps, seed, report)  # (steps, 15, chains)
+    integral = -float(kronrod @ trace.mean(dim=(0, 2)))
+    # Integrated over t first: exchanges make the temperatures of one chain depend on each other.
+    integrals = torch.einsum("t,stc->cs", kronrod, trace)
+    pieces = integrals[:, : steps - steps % BATCHES].reshape(chains * BATCHES, -1).mean(1)
+    sampling = float(pieces.std()) / math.sqrt(len(pieces))
     if chains > 1:  # chains that disagree by more than their pieces say have not mixed
-        errors = torch.maximum(errors, trace.mean(2).std(1) / math.sqrt(chains))
-    sampling = float(((kronrod * errors) ** 2).sum().sqrt())
-    difference = abs(integral + float(gauss @ means))
+        sampling = max(sampling, float(integrals.mean(1).std()) / math.sqrt(chains))
+    difference = abs(integral + float(gauss @ trace.mean(dim=(0, 2))))
     # 15 points are better than 7 by more than this on functions 1 / (1 + r t) up to r = 10^5.
     quadrature = difference * math.sqrt(difference / max(abs(integral), difference)) if difference else 0.0
     return integral, math.hypot(sampling, quadrature)
@@ -98,14 +98,16 @@ def _sample(
     values_and_gradients: Callable[[Tensor], tuple[Tensor, Tensor]],
     x: Tensor,
     gamma: float,
-    t: Tensor,
+    temperatures: Tensor,
+    chains: int,
     steps: int,
     seed: int,
     report: Callable[[float], None],
 ) -> Tensor:
-    """The values of f along one chain for each entry of ``t``: (chains, steps), float64."""
+    """The values of f along ``chains`` chains at each temperature: (steps, temperatures, chains), float64."""
     stream = generator(seed)
     burn = steps // 2
+    t = temperatures.repeat_interleave(chains)
     u = torch.zeros(len(t), len(x), dtype=x.dtype, device=x.device)
     f, slope = values_and_gradients(x + u)
     finite("gradient", slope)
@@ -134,5 +136,18 @@ def _sample(
             d = (d.log() + rate * 2 / (1 + i) ** 0.5).exp().clamp(max=2.0)
         else:
             trace[i - burn] = f.double()
+        order = _exchange(t, f, chains, i % 2, stream)
+        u, slope, f = u[order], slope[order], f[order]
         report((i + 1) / (burn + steps))
-    return trace.T
+    return trace.view(steps, len(temperatures), chains)
+
+
+def _exchange(t: Tensor, f: Tensor, chains: int, parity: int, stream: torch.Generator) -> Tensor:
+    """Where each place takes its point from, once every other pair of neighbours had its chance."""
+    order = torch.arange(len(t), device=t.device)
+    lower = order.view(-1, chains)[parity:-1:2].flatten()
+    upper = lower + chains
+    chance = torch.rand(len(lower), generator=stream, dtype=torch.float64).log().to(t.device)
+    swapped = chance < (t[lower] - t[upper]) * (f[lower] - f[upper])
+    order[lower[swapped]], order[upper[swapped]] = upper[swapped], lower[swapped]
+    return order
