@@ -1,4 +1,4 @@
-"""Timing side by side: every round times each candidate once, so all meet the same machine; the best counts."""
+"""Timing side by side: every round times each candidate once, under the same load; the best is kept."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RESULTS = Path(__file__).parents[1] / "results" / "bench"
 
 
 def best_of(candidates: dict[str, Callable[[], object]], seconds: float, least: int = 5) -> dict[str, float]:
-    """Seconds of the fastest call of each candidate, alternating for about `seconds`, at least `least` rounds."""
+    """Seconds of each candidate's fastest call, alternating for about `seconds`, `least` rounds at least."""
     for call in candidates.values():
         call()
     best = dict.fromkeys(candidates, float("inf"))

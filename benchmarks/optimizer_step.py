@@ -23,15 +23,15 @@ from entropy_sgd.optim.noise import thermal
 # Parameter shapes of the paper's networks. batch-normalised LeNet: 14 tensors; PTB-LSTM: 66 million in 11.
 NETWORKS = {
     "lenet (132 k in 14)": [
-        (20, 1, 5, 5), (20,), (20,), (20,), (50, 20, 5, 5), (50,), (50,), (50,), (500, 200), (500,), (500,), (500,),
-        (10, 500), (10,),
+        (20, 1, 5, 5), (20,), (20,), (20,), (50, 20, 5, 5), (50,), (50,), (50,), (500, 200), (500,), (500,),
+        (500,), (10, 500), (10,),
     ],
     "mnistfc (1.9 M in 10)": [
         (1024, 784), (1024,), (1024,), (1024,), (1024, 1024), (1024,), (1024,), (1024,), (10, 1024), (10,),
     ],
     "ptb-lstm (66 M in 11)": [
-        (10000, 1500), (6000, 1500), (6000, 1500), (6000,), (6000,), (6000, 1500), (6000, 1500), (6000,), (6000,),
-        (10000, 1500), (10000,),
+        (10000, 1500), (6000, 1500), (6000, 1500), (6000,), (6000,), (6000, 1500), (6000, 1500), (6000,),
+        (6000,), (10000, 1500), (10000,),
     ],
 }  # fmt: skip
 
@@ -64,7 +64,7 @@ class PlainLangevin:
 
 
 def contenders(shapes: list[tuple[int, ...]], which: list[str]) -> dict[str, torch.optim.Optimizer]:
-    """Optimizers that all step in place on one set of parameters, with steps so small that nothing diverges."""
+    """Optimizers that all step on one set of parameters, with steps so small that nothing diverges."""
     params = parameters(shapes)
     inner = {"lr": 1e-6, "inner_lr": 1e-6, "L": 10**9}  # never the outer update: it is timed apart
     makers = {

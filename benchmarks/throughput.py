@@ -1,0 +1,110 @@
+"""Samples per second in training with Entropy-SGD against SGD: the same network, batches and machine, in turns.
+
+    python benchmarks/throughput.py [--quick]
+
+Each round trains one cycle (L = 20 steps, outer update included) with every optimizer on random data of the real
+shapes; the best round counts. The share of the optimizer in a step is measured beside it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+
+import torch
+from common import best_of, machine, table, write
+from torch import nn
+from torch.nn import functional
+
+from entropy_sgd import EntropySGD
+from entropy_sgd.lab import models
+
+STEPS = 20
+
+
+def workload(name: str) -> tuple[nn.Module, Callable[[nn.Module], torch.Tensor], int]:
+    """The network, its loss on one batch, and the number of samples (or characters) in the batch."""
+    torch.manual_seed(0)
+    if name == "char-lstm":
+        tokens = torch.randint(0, 87, (2, 50, 50))
+        model = models.build(name)
+        return (
+            model,
+            lambda m: functional.cross_entropy(m(tokens[0])[0].flatten(0, 1), tokens[1].flatten()),
+            2500,
+        )
+    inputs, targets = torch.randn(128, 1, 28, 28), torch.randint(0, 10, (128,))
+    return models.build(name, dropout=0.15), lambda m: functional.cross_entropy(m(inputs), targets), 128
+
+
+def cycle(
+    model: nn.Module, loss: Callable[[nn.Module], torch.Tensor], optimizer: torch.optim.Optimizer
+) -> None:
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        loss(model).backward()
+        optimizer.step()
+
+
+def share(
+    model: nn.Module, loss: Callable[[nn.Module], torch.Tensor], optimizer: torch.optim.Optimizer
+) -> float:
+    """The optimizer's part of the time of a training step, over one cycle."""
+    inside = 0.0
+    begin = time.perf_counter()
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        loss(model).backward()
+        start = time.perf_counter()
+        optimizer.step()
+        inside += time.perf_counter() - start
+    return inside / (time.perf_counter() - begin)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="a second for each case, and nothing is written")
+    quick = parser.parse_args().quick
+    description, rows = machine(), []
+    for name in ("mnistfc", "lenet", "char-lstm"):
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            model, loss, samples = workload(name)
+            small = {"lr": 1e-4, "momentum": 0.9, "nesterov": True}
+            optimizers = {
+                "SGD fused": torch.optim.SGD(model.parameters(), fused=True, **small),
+                "SGD": torch.optim.SGD(model.parameters(), **small),
+                "EntropySGD": EntropySGD(model.parameters(), inner_lr=1e-4, L=STEPS, **small),
+                "EntropySGD, torch path": EntropySGD(
+                    model.parameters(), inner_lr=1e-4, L=STEPS, foreach=True, **small
+                ),
+            }
+            best = best_of(
+                {k: lambda o=o, m=model, f=loss: cycle(m, f, o) for k, o in optimizers.items()},
+                1.0 if quick else 20.0,
+            )
+            rate = {k: samples * STEPS / v for k, v in best.items()}
+            rows.append(
+                {
+                    "network": name,
+                    "threads": threads,
+                    "SGD fused, samples/s": round(rate["SGD fused"]),
+                    "EntropySGD / SGD fused": rate["EntropySGD"] / rate["SGD fused"],
+                    "EntropySGD / SGD": rate["EntropySGD"] / rate["SGD"],
+                    "torch path / SGD fused": rate["EntropySGD, torch path"] / rate["SGD fused"],
+                    "share of step(), %": 100
+                    * min(share(model, loss, optimizers["EntropySGD"]) for _ in range(3)),
+                    "torch path, %": 100
+                    * min(share(model, loss, optimizers["EntropySGD, torch path"]) for _ in range(3)),
+                }
+            )
+    table("Training: samples per second as ratios, and the share of the optimizer", rows)
+    if not quick:
+        write(
+            "throughput", {"command": "python benchmarks/throughput.py", "machine": description, "rows": rows}
+        )
+
+
+if __name__ == "__main__":
+    main()
