@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -24,6 +24,7 @@ def check_outer(outer: Any, options: Any) -> None:
         raise checks.refuse(
             "outer_options", options, "a dictionary of the outer optimizer's keyword arguments"
         )
+    check_outer_options(cast("dict[str, Any]", options or {}))
     for name, reason in {
         "maximize": "give it to the optimizer itself: the outer loop always descends -F",
         "differentiable": "Langevin noise cannot be differentiated through",
@@ -43,12 +44,22 @@ def check_group(group: dict[str, Any]) -> None:
     checks.number("inner_eps", group["inner_eps"])
     for name in ("inner_nesterov", "scale_by_gamma", "maximize"):
         checks.flag(name, group[name])
-    checks.flag("foreach", group["foreach"], optional=True)
-    # The outer optimizer's own: torch checks the defaults but not what a group sets.
-    if "lr" in group:
-        checks.learning_rate("lr", group["lr"])
-    if "momentum" in group:
-        checks.number("momentum", group["momentum"])
+    for name in ("foreach", "fused"):
+        checks.flag(name, group[name], optional=True)
+    if group["foreach"] and group["fused"]:
+        raise checks.ArgumentError("foreach and fused cannot be True together, got foreach=True, fused=True")
+    check_outer_options(group)
+
+
+def check_outer_options(options: dict[str, Any]) -> None:
+    """The usual options of an outer optimizer. torch checks some, by other names, and none of a group's."""
+    if "lr" in options:
+        checks.learning_rate("lr", options["lr"])
+    for name in ("momentum", "eps", "outer_weight_decay"):
+        if name in options:
+            checks.number(name, options[name])
+    if "betas" in options:
+        checks.betas("betas", options["betas"])
 
 
 def check_state_dict(optimizer: Optimizer, state_dict: Any, keys: tuple[str, ...]) -> None:
