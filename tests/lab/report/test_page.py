@@ -23,7 +23,7 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shuti
 @pytest.fixture(scope="module")
 def comparison(tmp_path_factory):
     path = tmp_path_factory.mktemp("comparison")
-    tiny = {"train_limit": 96, "batch_size": 16, "epochs": 4, "evaluate_every": 2}
+    tiny = {"train_limit": 96, "batch_size": 16, "epochs": 4, "evaluate_every": 2, "log_every": 0.5}
     chosen = tuple(replace(recipes.get(f"demo/{name}"), **tiny) for name in ("sgd", "entropy-sgd"))
     run(Comparison(chosen, (0, 1)), path, console=Console(file=io.StringIO()))
     return path

@@ -25,8 +25,9 @@ def one_thread():
 @pytest.fixture
 def tiny_images() -> Recipe:
     """LeNet, with its batch normalisation and dropout, on 96 digits: epochs of 6 steps, cycles of 20."""
-    recipe = recipes.get("demo/entropy-sgd")
-    return replace(recipe, train_limit=96, batch_size=16, epochs=8, evaluate_every=3, log_every=0.5)
+    recipe = replace(recipes.get("lenet/entropy-sgd"), data="digits", drops=recipes.Drops(0.1, (5,)))
+    recipe = replace(recipe, train_limit=96, batch_size=16, epochs=8, statistics_samples=100)
+    return replace(recipe, evaluate_every=3, log_every=0.5)
 
 
 @pytest.fixture

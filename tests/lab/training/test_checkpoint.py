@@ -73,7 +73,7 @@ def test_a_disk_that_is_full_leaves_the_last_checkpoint_intact(tmp_path):
     # Python ignores SIGXFSZ, so that a write past the limit fails with an OSError, as on a full disk
     resource.setrlimit(resource.RLIMIT_FSIZE, (2000, before[1]))
     try:
-        with pytest.raises(LabError, match=r"cannot write .*checkpoint before it is intact"):
+        with pytest.raises(LabError, match=r"cannot write .*last checkpoint is intact"):
             checkpoint.save(tmp_path, state(2))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)

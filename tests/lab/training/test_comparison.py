@@ -17,7 +17,7 @@ from entropy_sgd.lab.training.table import cells, tabulate
 
 @pytest.fixture
 def comparison():
-    tiny = {"train_limit": 96, "batch_size": 16, "epochs": 2}
+    tiny = {"train_limit": 96, "batch_size": 16, "epochs": 2, "statistics_samples": 100}
     chosen = tuple(replace(recipes.get(f"demo/{name}"), **tiny) for name in ("sgd", "adam", "entropy-sgd"))
     return Comparison(chosen, (0, 1))
 

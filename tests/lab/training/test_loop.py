@@ -51,11 +51,8 @@ def test_the_loop_is_algorithm_1_on_the_batches_in_order(run, tiny_images, tmp_p
         model.parameters(), lr=1.0, momentum=0.9, L=20, inner_lr=0.1, inner_momentum=0.9, noise=1e-3,
         gamma=scoping.Exponential(1e-4, 1e-3), alpha=0.75, seed=0,
     )  # fmt: skip
-    recipe = replace(tiny_images)
-    for step in range(48):  # 8 epochs of 96 / 16
-        optimizer.param_groups[0]["lr"] = recipe.optimizer.lr * recipe.drops.factor ** sum(
-            step / 6 >= drop for drop in recipe.drops.at
-        )
+    for step in range(48):  # 8 epochs of 96 / 16, with a drop after the fifth
+        optimizer.param_groups[0]["lr"] = 1.0 if step < 30 else 0.1
         inputs, targets = next(batches)
         optimizer.zero_grad()
         functional.cross_entropy(model(inputs), targets).backward()
@@ -128,7 +125,7 @@ def test_a_seed_decides_every_bit(run, tiny_images):
 
 def test_evaluating_more_often_changes_nothing(run, tiny_images):
     seldom = run(tiny_images, "seldom")
-    often = run(replace(tiny_images, evaluate_every=0.2), "often")
+    often = run(replace(tiny_images, evaluate_every=0.5), "often")
     assert seldom["weights_sha256"] == often["weights_sha256"]
 
 
@@ -211,3 +208,25 @@ def test_recipes_and_data_of_different_kinds_are_refused(run, tiny_images, tiny_
         run(replace(tiny_text, data="digits"), "b")
     with pytest.raises(LabError, match=r"at least the data's \d+, got 3"):
         run(replace(tiny_text, vocabulary=3), "c")
+
+
+def test_a_signal_at_the_last_step_is_not_forgotten(run, tiny_images, monkeypatch, tmp_path):
+    """The run ends as it should, and a comparison does not start the next one."""
+    interrupt_after(monkeypatch, tasks.Classification, 48)
+    with pytest.raises(Interrupted, match="after the end"):
+        run(tiny_images)
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["status"] == "finished"
+
+
+def test_a_ragged_last_batch_does_not_spoil_the_statistics(tiny_images):
+    recipe = replace(tiny_images, train_limit=1001)
+    task = tasks.build(recipe, data.load("digits"), 0, torch.device("cpu"))
+    assert [len(batch) for batch in task.statistics_batches()] == [500, 500]
+    few = tasks.build(replace(recipe, statistics_samples=60), data.load("digits"), 0, torch.device("cpu"))
+    assert [len(batch) for batch in few.statistics_batches()] == [60]
+
+
+def test_sgld_reports_its_decaying_step(run, tiny_images, tmp_path):
+    run(replace(tiny_images, optimizer=recipes.get("lenet/sgld").optimizer, epochs=1))
+    line = records(tmp_path / "run")[-1]
+    assert line["lr"] == pytest.approx(0.5 / 7**0.3)

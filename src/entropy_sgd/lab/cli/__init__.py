@@ -62,4 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of our output has gone, as in `entropy-sgd data list | head -1`
         sys.stderr.close()
         return 141
+    except OSError as error:  # no permission, no space: the message has the file
+        print(f"error: {error}", file=sys.stderr)
+        return 2
     return 0

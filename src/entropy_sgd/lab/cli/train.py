@@ -36,7 +36,7 @@ class Train:
     device: str = "auto"
     """cpu, cuda, cuda:1, …; auto takes a GPU if there is one."""
     checkpoint_seconds: float = 30.0
-    """Seconds between checkpoints."""
+    """Seconds between checkpoints, more if saving takes long; 0: after every step."""
 
 
 def train(arguments: list[str]) -> None:

@@ -19,6 +19,7 @@ COMMON = {
     "epochs": 12,
     "dropout": 0.25,
     "drops": Drops(1 / 5, (6, 9)),
+    "statistics_samples": 1000,
 }
 
 sgd = replace(

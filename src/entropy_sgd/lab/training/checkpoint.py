@@ -51,26 +51,31 @@ def digest(state: object) -> str:
     return sha.hexdigest()
 
 
-def save(folder: Path, state: State) -> None:
-    """Write `state` as the folder's checkpoint and keep the one before it; on failure nothing changes."""
-    target, temporary = folder / NAME, folder / f"{NAME}.tmp"
+def write(path: Path, content: State, *, keep: Path | None = None) -> None:
+    """Write `content` whole or not at all; what `path` held before goes to `keep`."""
+    temporary = path.with_name(f"{path.name}.tmp")
     try:
         with temporary.open("wb") as file:
-            torch.save({"sha256": digest(state), "state": state}, file)
+            torch.save(content, file)
             file.flush()
             os.fsync(file.fileno())
     except (OSError, RuntimeError) as error:  # torch reports a failed write as either
         temporary.unlink(missing_ok=True)
-        raise LabError(f"cannot write {target}: {error}. The checkpoint before it is intact.") from error
-    if target.exists():
-        target.replace(folder / PREVIOUS)
-    temporary.replace(target)
+        raise LabError(f"cannot write {path}: {error}. The last checkpoint is intact.") from error
+    if keep is not None and path.exists():
+        path.replace(keep)
+    temporary.replace(path)
     if os.name == "posix":  # the renames are on the disk only once the folder is
-        descriptor = os.open(folder, os.O_RDONLY)
+        descriptor = os.open(path.parent, os.O_RDONLY)
         try:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+def save(folder: Path, state: State) -> None:
+    """Write `state` as the folder's checkpoint and keep the one before it; on failure nothing changes."""
+    write(folder / NAME, {"sha256": digest(state), "state": state}, keep=folder / PREVIOUS)
 
 
 def load(folder: Path) -> tuple[State | None, list[str]]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Self
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.text import Text
 
 from entropy_sgd.lab.recipes import Metric
 
@@ -37,6 +38,28 @@ def duration(seconds: float) -> str:
     )
 
 
+class _TwoLines(Progress):
+    """How far, and how long still; under it the latest values. Gone when the run is over."""
+
+    def __init__(self, console: Console) -> None:
+        self.values = ""
+        super().__init__(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=20),
+            TextColumn("{task.completed:.2f}/{task.total:g} epochs,"),
+            TimeRemainingColumn(),
+            TextColumn("left"),
+            console=console,
+            auto_refresh=False,
+            transient=True,
+        )
+
+    def get_renderables(self) -> Iterable[RenderableType]:
+        """The bar and the values."""
+        yield from super().get_renderables()
+        yield Text(self.values, no_wrap=True, overflow="ellipsis")
+
+
 class Display:
     """The progress of one run, on `console`."""
 
@@ -46,16 +69,10 @@ class Display:
         self._values: dict[str, Any] = {}
         self._begun: tuple[float, float] | None = None
         self._refreshed, self._printed = -math.inf, time.monotonic()
-        self._progress: Progress | None = None
+        self._progress: _TwoLines | None = None
         if console.is_terminal:
-            columns = (
-                TextColumn("{task.description}"),
-                BarColumn(bar_width=20),
-                TextColumn("{task.completed:.2f}/{task.total:g} epochs  {task.fields[values]}"),
-                TimeRemainingColumn(),
-            )
-            self._progress = Progress(*columns, console=console, auto_refresh=False)
-            self._task = self._progress.add_task(title, total=epochs, values="")
+            self._progress = _TwoLines(console)
+            self._task = self._progress.add_task(title, total=epochs)
 
     def __enter__(self) -> Self:
         if self._progress:
@@ -76,8 +93,8 @@ class Display:
             self._begun = (now, epoch)
         if self._progress and now - self._refreshed >= REFRESH:
             self._refreshed = now
-            self._progress.update(self._task, completed=epoch, values=self._text())
-            self._progress.refresh()
+            self._progress.values = self._text()
+            self._progress.update(self._task, completed=epoch, refresh=True)
 
     def show(self, record: dict[str, Any], *, evaluated: bool) -> None:
         """Take new values; those of an evaluation stay on the screen as a line."""

@@ -45,6 +45,10 @@ class Settings:
     final: bool = False
     """Train on all the training data and read the test set once, at the end."""
 
+    def __post_init__(self) -> None:
+        if not 0 <= self.seed < 1 << 63:
+            raise LabError(f"seed must be in [0, 2^63), got {self.seed}")
+
 
 def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """A nest of dictionaries as one, with dotted names."""

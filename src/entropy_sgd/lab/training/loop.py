@@ -16,7 +16,7 @@ import torch
 from rich.console import Console
 from torch.nn.utils import clip_grad_norm_
 
-from entropy_sgd import LocalEntropy
+from entropy_sgd import SGLD, LocalEntropy
 from entropy_sgd.lab import Diverged, Interrupted, LabError, data
 from entropy_sgd.lab.training import checkpoint, optimizers, tasks
 from entropy_sgd.lab.training.display import Display, duration
@@ -41,9 +41,7 @@ def train(
         return folder.summary
 
     dataset = data.load(recipe.data, data_dir, final=settings.final)
-    torch.manual_seed(
-        settings.seed
-    )  # decides the initial weights and dropout; batches and noise have their own
+    torch.manual_seed(settings.seed)  # for initial weights and dropout; batches and noise have their own
     task = tasks.build(recipe, dataset, settings.seed, _device(device))
     model = task.model
     optimizer = optimizers.build(recipe.optimizer, model.parameters(), settings.seed)
@@ -52,6 +50,7 @@ def train(
     steps_per_epoch = task.size / task.batch
     total = max(1, round(recipe.epochs * steps_per_epoch))
     step, seconds, losses, count, metrics_size = 0, 0.0, 0.0, 0, 0
+    judged: dict[str, float] | None = None
 
     saved, complaints = checkpoint.load(folder.path)
     if saved is not None:
@@ -84,8 +83,13 @@ def train(
                 display.say(f"note: {note}")
             if saved is not None:
                 display.say(f"resumed at step {step} of {total}")
+            if total < getattr(recipe.optimizer, "L", 1):
+                display.say(
+                    f"note: {total} steps are less than one cycle of L, so the outer weights stay as they are"
+                )
             began = saved_at = time.monotonic()
             began -= seconds
+            pause = checkpoint_seconds
             while step < total:
                 epoch = step / steps_per_epoch
                 lr = base_lr * recipe.drops.scale(epoch)
@@ -118,24 +122,33 @@ def train(
                     if evaluating and dataset.validation is not None:
                         with outer_weights(task, optimizer):
                             judged = task.judge("validation")
+                        if not math.isfinite(judged["loss"]):
+                            raise Diverged(f"a validation loss of {judged['loss']} at step {step} of {total}")
                         record |= {"validation_loss" if key == "loss" else key: judged[key] for key in judged}
                     metrics.write(record)
                     for key, entry in record.items():
                         if entry is not None and key != "step":
                             board.add_scalar(key, entry, step)
                     display.show(record, evaluated=evaluating)
-                if stop.received is not None or now - saved_at >= checkpoint_seconds or step == total:
+                if stop.received is not None or now - saved_at >= pause or step == total:
+                    before = time.monotonic()
                     save()
                     saved_at = time.monotonic()
+                    if (
+                        checkpoint_seconds > 0
+                    ):  # saving large networks must not take more than a twentieth of the time
+                        pause = max(checkpoint_seconds, 20 * (saved_at - before))
                 if stop.received is not None and step < total:
                     raise Interrupted(
                         stop.received, f"stopped at step {step} of {total}, and saved: use --resume"
                     )
 
-            summary = _conclude(settings, task, optimizer, folder.path)
+            summary = _conclude(settings, task, optimizer, folder.path, judged)
             summary |= {"gradient_evaluations": step, "epochs": step / steps_per_epoch, "seconds": seconds}
             folder.write_summary(summary)
             display.say(f"{title}: {describe(summary)} in {duration(seconds)}: {folder.path}")
+            if stop.received is not None:  # for whoever would start the next run
+                raise Interrupted(stop.received, f"stopped after the end of {title}")
             return summary
     except Diverged as error:
         folder.write_summary(
@@ -185,7 +198,13 @@ def _tensorboard(folder: Path, step: int) -> Any:
 
 
 def _diagnostics(optimizer: torch.optim.Optimizer) -> Record:
-    """The scope, the lengths and the angle of the last whole cycle; None where there is nothing to report."""
+    """What the optimizer itself can tell.
+
+    SGLD's step size; the scope, the lengths and the angle of Entropy-SGD's last whole cycle, None before it.
+    """
+    if isinstance(optimizer, SGLD):
+        group = optimizer.param_groups[0]
+        return {"lr": group["lr"] / (1 + group["t"]) ** group["b"]}
     if not isinstance(optimizer, LocalEntropy):
         return {}
     values = optimizer.diagnostics()
@@ -195,20 +214,29 @@ def _diagnostics(optimizer: torch.optim.Optimizer) -> Record:
     return {key: value if math.isfinite(value) else None for key, value in values.items()}
 
 
-def _conclude(settings: Settings, task: tasks.Task, optimizer: torch.optim.Optimizer, folder: Path) -> Record:
-    """Keep the outer weights and judge them, on the test set too if the run is final."""
+def _conclude(
+    settings: Settings,
+    task: tasks.Task,
+    optimizer: torch.optim.Optimizer,
+    folder: Path,
+    judged: dict[str, float] | None,
+) -> Record:
+    """Keep the outer weights and judge them, on the test set too if the run is final.
+
+    `judged` is the evaluation at the last step, if this process has made it.
+    """
     with outer_weights(task, optimizer):
         weights = task.model.state_dict()
-        temporary = folder / f"{WEIGHTS}.tmp"
-        torch.save(weights, temporary)
-        temporary.replace(folder / WEIGHTS)
+        checkpoint.write(folder / WEIGHTS, weights)
+        if judged is None and task.data.validation is not None:
+            judged = task.judge("validation")
         return {
             "status": "finished",
             "recipe": settings.recipe.name,
             "seed": settings.seed,
             "final": settings.final,
             "metric": settings.recipe.metric,
-            "validation": None if task.data.validation is None else task.judge("validation"),
+            "validation": judged,
             "test": task.judge("test") if settings.final else None,
             "parameters": sum(parameter.numel() for parameter in task.model.parameters()),
             "weights_sha256": checkpoint.digest(weights),

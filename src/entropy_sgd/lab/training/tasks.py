@@ -80,7 +80,9 @@ class Classification:
 
     def statistics_batches(self) -> list[Tensor]:
         """Training inputs to recompute batch statistics from."""
-        return list(torch.split(self.statistics_inputs, EVALUATION_BATCH))
+        batches = list(torch.split(self.statistics_inputs, EVALUATION_BATCH))
+        # A shorter last batch would weigh as much as the others, and a single sample has no variance.
+        return batches[:-1] if len(batches) > 1 and len(batches[-1]) < EVALUATION_BATCH else batches
 
     @torch.no_grad()
     def judge(self, part: Part) -> dict[str, float]:
@@ -108,8 +110,7 @@ class Classification:
 class LanguageModel:
     """A text and its next tokens: cross-entropy per token, the hidden state carried from batch to batch.
 
-    The state is carried across Langevin steps like across any others: each reads the next stretch of the
-    text.
+    It is carried across Langevin steps as across any others: each reads the next stretch of the text.
     """
 
     def __init__(self, recipe: Recipe, data: Text, seed: int, device: torch.device) -> None:
