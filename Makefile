@@ -15,7 +15,7 @@ $(READY): pyproject.toml constraints.txt setup.py src/entropy_sgd/optim/kernel.c
 	touch $(READY)
 
 demo: $(READY) ## train SGD, Adam and Entropy-SGD on real digits, offline, and compare them
-	$(BIN)/python examples/digits.py
+	$(BIN)/entropy-sgd demo
 
 lint: $(READY) ## ruff and pyright
 	$(BIN)/ruff check .
@@ -26,7 +26,9 @@ test: $(READY) lint ## everything that must hold
 	$(BIN)/python -m pytest
 
 bench: $(READY) ## ratios, measured side by side
-	$(BIN)/python benchmarks/langevin_step.py
+	$(BIN)/python benchmarks/optimizer_step.py
+	$(BIN)/python benchmarks/throughput.py
+	$(BIN)/python benchmarks/training.py
 
 clean: ## remove what the other targets made
 	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .hypothesis src/*.egg-info src/entropy_sgd/optim/*.so

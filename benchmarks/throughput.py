@@ -1,9 +1,9 @@
-"""Samples per second in training with Entropy-SGD against SGD: the same network, batches and machine, in turns.
+"""Samples per second in training with Entropy-SGD against SGD: the same network and batches, in turns.
 
     python benchmarks/throughput.py [--quick]
 
-Each round trains one cycle (L = 20 steps, outer update included) with every optimizer on random data of the real
-shapes; the best round counts. The share of the optimizer in a step is measured beside it.
+Each round trains one cycle (L = 20 steps, outer update included) with every optimizer on random data of the
+real shapes; the best round counts. The share of the optimizer in a step is measured beside it.
 """
 
 from __future__ import annotations
