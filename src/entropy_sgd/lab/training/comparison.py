@@ -12,7 +12,15 @@ from entropy_sgd.lab import Diverged, LabError
 from entropy_sgd.lab.recipes import Recipe
 from entropy_sgd.lab.training import environment
 from entropy_sgd.lab.training.display import say
-from entropy_sgd.lab.training.folder import CONFIG, Record, RunFolder, Settings, prepare, write_json
+from entropy_sgd.lab.training.folder import (
+    CONFIG,
+    Record,
+    RunFolder,
+    Settings,
+    holds_run,
+    prepare,
+    write_json,
+)
 from entropy_sgd.lab.training.loop import train
 from entropy_sgd.lab.training.table import Row, cells, tabulate
 
@@ -59,7 +67,8 @@ def run(
         "final": comparison.final,
     }
     # all runs there, also those of seeds and optimizers that this comparison does not have
-    ours = (*(entry.parent.name for entry in path.glob(f"*/{CONFIG}")), RESULT, "report", CONFIG)
+    runs = [entry.name for entry in path.glob("*/") if holds_run(entry)]
+    ours = (*runs, RESULT, "report", CONFIG)
     if not prepare(path, settings, resume=resume, overwrite=overwrite, ours=ours):
         write_json(path / CONFIG, {"settings": settings, "environment": environment.describe()})
     summaries: list[Record] = []
