@@ -6,7 +6,7 @@ import re
 import pytest
 from rich.console import Console
 
-from entropy_sgd.lab.training.display import Display, duration
+from entropy_sgd.lab.training.display import Display, duration, say
 
 RECORD = {
     "epoch": 2.5,
@@ -50,3 +50,9 @@ def test_on_a_terminal_a_live_line_shows_progress_values_and_time_left():
 )
 def test_durations_read_well(seconds, text):
     assert duration(seconds) == text
+
+
+def test_brackets_in_a_path_are_printed_as_they_are():
+    stream = io.StringIO()
+    say(Console(file=stream, width=20), "runs/[bold]/a folder with a long name")
+    assert stream.getvalue() == "runs/[bold]/a folder with a long name\n"

@@ -50,6 +50,13 @@ def test_files_of_others_are_never_touched(tmp_path):
         with pytest.raises(LabError, match="other files"):
             RunFolder(tmp_path, Settings(RECIPE), **options)
     assert contents(tmp_path) == {"thesis.tex": b"years of work"}
+    model = tmp_path / "model"  # of another program
+    model.mkdir()
+    (model / "config.json").write_text('{"hidden_size": 768}')
+    (model / "weights.pt").write_text("precious")
+    with pytest.raises(LabError, match="other files"):
+        RunFolder(model, Settings(RECIPE), overwrite=True)
+    assert (model / "weights.pt").read_text() == "precious"
     run = tmp_path / "run"
     RunFolder(run, Settings(RECIPE))
     (run / "notes.txt").write_text("mine")

@@ -48,6 +48,8 @@ class Demo:
 
     out: Path = Path("runs/demo")
     """Folder of the comparison and its report; a demonstration stopped there is continued."""
+    overwrite: bool = False
+    """Begin anew."""
 
 
 def chosen_recipes(family: str, options: Compare) -> list[Recipe]:
@@ -111,5 +113,5 @@ def demo(arguments: list[str]) -> None:
     # So small a network gains little from a second thread, and loses much on a machine that is busy.
     torch.set_num_threads(1)
     chosen = tuple(recipes.get(f"demo/{name}") for name in recipes.optimizers("demo"))
-    run(Comparison(chosen, (0, 1, 2)), options.out, resume=True)
+    run(Comparison(chosen, (0, 1, 2)), options.out, resume=not options.overwrite, overwrite=options.overwrite)
     print(f"report: {write([options.out], options.out / 'report')}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Annotated
 
@@ -46,5 +45,7 @@ def valley(arguments: list[str]) -> None:
     """Run `entropy-sgd valley` with these arguments."""
     options = parse(Valley, arguments, "valley")
 
-    import_module("entropy_sgd.lab.valley").draw(options.out)  # late: it takes torch and matplotlib
+    from entropy_sgd.lab.valley import draw
+
+    draw(options.out)
     print(options.out)

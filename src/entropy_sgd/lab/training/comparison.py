@@ -11,7 +11,16 @@ from rich.table import Table
 from entropy_sgd.lab import Diverged, LabError
 from entropy_sgd.lab.recipes import Recipe
 from entropy_sgd.lab.training import environment
-from entropy_sgd.lab.training.folder import CONFIG, Record, RunFolder, Settings, prepare, write_json
+from entropy_sgd.lab.training.display import say
+from entropy_sgd.lab.training.folder import (
+    CONFIG,
+    Record,
+    RunFolder,
+    Settings,
+    holds_run,
+    prepare,
+    write_json,
+)
 from entropy_sgd.lab.training.loop import train
 from entropy_sgd.lab.training.table import Row, cells, tabulate
 
@@ -58,7 +67,8 @@ def run(
         "final": comparison.final,
     }
     # all runs there, also those of seeds and optimizers that this comparison does not have
-    ours = (*(entry.parent.name for entry in path.glob(f"*/{CONFIG}")), RESULT, "report", CONFIG)
+    runs = [entry.name for entry in path.glob("*/") if holds_run(entry)]
+    ours = (*runs, RESULT, "report", CONFIG)
     if not prepare(path, settings, resume=resume, overwrite=overwrite, ours=ours):
         write_json(path / CONFIG, {"settings": settings, "environment": environment.describe()})
     summaries: list[Record] = []
@@ -67,7 +77,7 @@ def run(
         try:
             summary = train(run_settings, folder, data_dir=data_dir, device=device, console=console)
         except Diverged as error:
-            console.print(str(error), highlight=False, soft_wrap=True)
+            say(console, str(error))
             summary = folder.summary or {}
         summaries.append(summary)
     rows = tabulate(summaries)
@@ -77,5 +87,5 @@ def run(
     for line in lines:
         table.add_row(*line)
     console.print(table)
-    console.print(f"runs and {RESULT}: {path}", highlight=False, soft_wrap=True)
+    say(console, f"runs and {RESULT}: {path}")
     return rows

@@ -38,6 +38,11 @@ def duration(seconds: float) -> str:
     )
 
 
+def say(console: Console, text: str) -> None:
+    """Print a line as it is: no wrapping, and no markup where a path has brackets."""
+    console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
 class _TwoLines(Progress):
     """How far, and how long still; under it the latest values. Gone when the run is over."""
 
@@ -85,7 +90,7 @@ class Display:
 
     def say(self, text: str) -> None:
         """A line that stays."""
-        self.console.print(text, highlight=False, soft_wrap=True)
+        say(self.console, text)
 
     def advance(self, epoch: float, now: float) -> None:
         """Move the live line; called after every step, so it does nothing most of the time."""
@@ -106,11 +111,8 @@ class Display:
             self.say(f"{self.title}  epoch {record['epoch']:.2f}/{self.epochs:g}  {self._text()}{left}")
 
     def _text(self) -> str:
-        parts = [(label, form(self._values[key])) for key, (label, form) in self._entries()]
-        return "  ".join(f"{label} {value}" for label, value in parts)
-
-    def _entries(self) -> list[tuple[str, tuple[str, Callable[[float], str]]]]:
-        return [(key, SHOWN[key]) for key in self._shown if key in self._values]
+        entries = [(*SHOWN[key], self._values[key]) for key in self._shown if key in self._values]
+        return "  ".join(f"{label} {form(value)}" for label, form, value in entries)
 
     def _left(self, epoch: float, now: float) -> str:
         if self._begun is None or epoch <= self._begun[1]:

@@ -82,6 +82,11 @@ def read_json(path: Path) -> Record:
         raise LabError(f"cannot read {path}: {error}") from error
 
 
+def holds_run(path: Path) -> bool:
+    """Whether the folder is that of a run or comparison. Many programs have a config.json: it must be ours."""
+    return (path / CONFIG).exists() and {"settings", "environment"} <= set(read_json(path / CONFIG))
+
+
 def prepare(
     path: Path, settings: Mapping[str, Any], *, resume: bool, overwrite: bool, ours: tuple[str, ...]
 ) -> bool:
@@ -99,8 +104,8 @@ def prepare(
         raise LabError(f"cannot use {path} as the output folder: {error}") from error
     if not present:
         return False
-    if not (path / CONFIG).exists():
-        raise LabError(f"{path} holds other files and no {CONFIG}: choose another folder with --out")
+    if not holds_run(path):
+        raise LabError(f"{path} holds other files and no run: choose another folder with --out")
     if overwrite:
         for entry in (path / f"{name}{ending}" for name in ours for ending in ("", ".tmp")):
             if entry.is_dir():

@@ -19,7 +19,7 @@ from torch.nn.utils import clip_grad_norm_
 from entropy_sgd import SGLD, LocalEntropy
 from entropy_sgd.lab import Diverged, Interrupted, LabError, data
 from entropy_sgd.lab.training import checkpoint, optimizers, tasks
-from entropy_sgd.lab.training.display import Display, duration
+from entropy_sgd.lab.training.display import Display, duration, say
 from entropy_sgd.lab.training.evaluation import outer_weights
 from entropy_sgd.lab.training.folder import WEIGHTS, Metrics, Record, RunFolder, Settings
 from entropy_sgd.lab.training.stop import StopSignals
@@ -37,7 +37,7 @@ def train(
     """Train as `settings` say, in `folder`, from its checkpoint if it has one, and return the summary."""
     recipe, console = settings.recipe, console or Console()
     if folder.summary is not None and folder.summary["status"] == "finished":
-        console.print(f"{folder.path} is finished already", highlight=False, soft_wrap=True)
+        say(console, f"{folder.path} is finished already")
         return folder.summary
 
     dataset = data.load(recipe.data, data_dir, final=settings.final)
