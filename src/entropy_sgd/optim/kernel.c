@@ -35,12 +35,14 @@
 
 #define CHUNK 256 /* tiles: 16,384 elements, 5 arrays of which fill a third of a megabyte */
 
+#define AHEAD 512 /* elements to prefetch before their turn: measured best among 256, 512 and 1,024 */
+
 #define INLINE static inline __attribute__((always_inline))
 
 /* Where a draw stands; element and parameter complete it. */
 typedef struct {
-    uint64_t seed;
-    uint64_t t, l;
+    uint64_t seed, t, l;
+    uint64_t keys[2 * ROUNDS]; /* the seed's two words in each round, set by entropy_run */
 } Address;
 
 /* One parameter, or a slice of it that begins at element `start`. `v` and `kept` may be NULL. */
@@ -73,13 +75,15 @@ typedef struct {
 #define BYTES 64
 #define MUL(a, b) ((U64)_mm512_mul_epu32((__m512i)(a), (__m512i)(b)))
 #define SQRT(x) ((F32)_mm512_sqrt_ps((__m512)(x)))
+#define FMA(a, b, c) ((F32)_mm512_fmadd_ps((__m512)(a), (__m512)(b), (__m512)(c)))
 #include "kernel_isa.h"
 
 #define SUFFIX _avx2
-#define TARGET __attribute__((target("avx2")))
+#define TARGET __attribute__((target("avx2,fma")))
 #define BYTES 32
 #define MUL(a, b) ((U64)_mm256_mul_epu32((__m256i)(a), (__m256i)(b)))
 #define SQRT(x) ((F32)_mm256_sqrt_ps((__m256)(x)))
+#define FMA(a, b, c) ((F32)_mm256_fmadd_ps((__m256)(a), (__m256)(b), (__m256)(c)))
 #include "kernel_isa.h"
 
 #define SUFFIX _base
@@ -87,6 +91,7 @@ typedef struct {
 #define BYTES 16
 #define MUL(a, b) ((U64)_mm_mul_epu32((__m128i)(a), (__m128i)(b)))
 #define SQRT(x) ((F32)_mm_sqrt_ps((__m128)(x)))
+#define FMA(a, b, c) ((a) * (b) + (c))
 #include "kernel_isa.h"
 #else
 #define SUFFIX _base
@@ -95,6 +100,7 @@ typedef struct {
 #define MUL(a, b) (((a) & 0xFFFFFFFFu) * ((b) & 0xFFFFFFFFu))
 #define SQRT(x) \
     ((F32){__builtin_sqrtf((x)[0]), __builtin_sqrtf((x)[1]), __builtin_sqrtf((x)[2]), __builtin_sqrtf((x)[3])})
+#define FMA(a, b, c) ((a) * (b) + (c))
 #include "kernel_isa.h"
 #endif
 
@@ -119,7 +125,7 @@ int entropy_choose(int limit)
                  __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
     if (limit >= 2 && avx512)
         return langevin = langevin_avx512, gaussian = gaussian_avx512, 2;
-    if (limit >= 1 && __builtin_cpu_supports("avx2"))
+    if (limit >= 1 && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
         return langevin = langevin_avx2, gaussian = gaussian_avx2, 1;
 #endif
     (void)limit;
@@ -177,9 +183,13 @@ int64_t entropy_chunks(const Tensor *tensors, int64_t count, int64_t *ends)
 /* With `out`, fills out[i] with the whole tiles of noise that tensor i touches. Without, makes a Langevin step
  * on every tensor and adds up `total` = {|x - x'|^2, |grad f(x)|^2 of those at their first step}. `sums` has
  * room for two numbers a chunk. */
-void entropy_run(const Step *step, const int64_t *ends, double *sums, float *const *out, Parallel parallel,
+void entropy_run(Step *step, const int64_t *ends, double *sums, float *const *out, Parallel parallel,
                  int32_t threads, double *total)
 {
+    for (uint32_t round = 0; round < ROUNDS; round++) {
+        step->address.keys[round] = (uint32_t)step->address.seed + round * INCREMENT0;
+        step->address.keys[ROUNDS + round] = (uint32_t)(step->address.seed >> 32) + round * INCREMENT1;
+    }
     Job job = {.step = step, .ends = ends, .chunks = step->count ? ends[step->count - 1] : 0, .sums = sums, .out = out};
     if (sums)
         memset(sums, 0, (size_t)job.chunks * 2 * sizeof(double));

@@ -31,6 +31,7 @@ class _Step(ctypes.Structure):
         ("seed", ctypes.c_uint64),
         ("t", ctypes.c_uint64),
         ("l", ctypes.c_uint64),
+        ("keys", ctypes.c_uint64 * 14),  # two a round, filled in by the kernel
         ("tensors", ctypes.c_void_p),
         ("count", ctypes.c_int64),
         ("gamma", ctypes.c_float),
@@ -158,7 +159,7 @@ def _run(
     tensors = array("q", rows)
     count = len(rows) // 10
     seed, t, l = address
-    step = _Step(seed & 0xFFFFFFFFFFFFFFFF, t, l, tensors.buffer_info()[0], count)
+    step = _Step(seed & 0xFFFFFFFFFFFFFFFF, t, l, tensors=tensors.buffer_info()[0], count=count)
     if h is not None:
         step.gamma, step.weight_decay = h.gamma, h.weight_decay
         step.inner_lr, step.inner_momentum, step.inner_nesterov = (

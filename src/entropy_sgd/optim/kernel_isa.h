@@ -3,8 +3,10 @@
  *   SUFFIX   appended to every name          TARGET     the function attribute that enables the set
  *   BYTES    width of a vector register      MUL(a, b)  product of the low 32 bits of 64-bit lanes
  *                                            SQRT(x)    square roots of a vector of floats
+ *                                            FMA(a, b, c)  a b + c, in one rounding where the set can
  *
- * The noise is noise.py's, bit for bit: the same operations in the same order, none contracted. */
+ * The noise is noise.py's, bit for bit: the same operations in the same order, none contracted. The update may
+ * differ from the torch path by rounding. */
 
 #define CAT_(a, b) a##b
 #define CAT(a, b) CAT_(a, b)
@@ -47,22 +49,24 @@ TARGET INLINE void NAME(box_muller)(const U32 *w0, const U32 *w1, float *z0, flo
 TARGET INLINE void NAME(noise_tile)(float *restrict z, const Address *address, int64_t parameter, int64_t tile)
 {
     const U64 zero = {0}, m0 = zero + MULTIPLIER0, m1 = zero + MULTIPLIER1;
+    /* Round 1 meets the same words 1 to 3 in every block: what they give is the same for all lanes. */
+    const uint64_t *k0 = address->keys, *k1 = address->keys + ROUNDS;
+    const uint64_t product1 = (uint64_t)(uint32_t)address->l * MULTIPLIER1;
+    const U64 first0 = zero + ((product1 >> 32) ^ (uint64_t)parameter ^ k0[0]), first1 = zero + product1;
+    const U64 first2 = zero + (address->t ^ k1[0]);
+    U64 even;
+    for (int i = 0; i < LANES / 2; i++)
+        even[i] = (uint64_t)(2 * i);
     for (int pass = 0; pass < BLOCKS / LANES; pass++) {
-        U64 a0, a1 = zero + (uint64_t)parameter, a2 = zero + address->l, a3 = zero + address->t;
-        U64 b0, b1 = a1, b2 = a2, b3 = a3;
-        uint64_t block = (uint64_t)(tile * BLOCKS + pass * LANES);
-        for (int i = 0; i < LANES / 2; i++) {
-            a0[i] = block + (uint64_t)(2 * i);
-            b0[i] = block + (uint64_t)(2 * i + 1);
-        }
-        uint32_t k0 = (uint32_t)address->seed, k1 = (uint32_t)(address->seed >> 32);
-        for (int round = 0; round < ROUNDS; round++) {
+        const U64 block = even + (uint64_t)(tile * BLOCKS + pass * LANES);
+        U64 a3 = MUL(block, m0), b3 = MUL(block + 1, m0);
+        U64 a0 = first0, b0 = first0, a1 = first1, b1 = first1;
+        U64 a2 = (a3 >> 32) ^ first2, b2 = (b3 >> 32) ^ first2;
+        for (int round = 1; round < ROUNDS; round++) {
             U64 pa0 = MUL(a0, m0), pa1 = MUL(a2, m1), pb0 = MUL(b0, m0), pb1 = MUL(b2, m1);
-            a0 = (pa1 >> 32) ^ a1 ^ (zero + k0), b0 = (pb1 >> 32) ^ b1 ^ (zero + k0);
-            a2 = (pa0 >> 32) ^ a3 ^ (zero + k1), b2 = (pb0 >> 32) ^ b3 ^ (zero + k1);
+            a0 = (pa1 >> 32) ^ a1 ^ (zero + k0[round]), b0 = (pb1 >> 32) ^ b1 ^ (zero + k0[round]);
+            a2 = (pa0 >> 32) ^ a3 ^ (zero + k1[round]), b2 = (pb0 >> 32) ^ b3 ^ (zero + k1[round]);
             a1 = pa1, b1 = pb1, a3 = pa0, b3 = pb0;
-            k0 += INCREMENT0;
-            k1 += INCREMENT1;
         }
         const U64 low = zero + 0xFFFFFFFFu;
         U32 w0 = (U32)((a0 & low) | (b0 << 32)), w1 = (U32)((a1 & low) | (b1 << 32));
@@ -90,23 +94,26 @@ TARGET INLINE void NAME(store)(float *to, F32 value)
 TARGET INLINE void NAME(update)(const Step *s, const Row *row, const float *z, int momentum, int nesterov,
                                 float *sums)
 {
-    const float gamma = s->gamma, sign = s->sign, decay = s->weight_decay, m = s->inner_momentum;
-    const float lr = s->inner_lr, scale = s->noise_scale, beta = 1.0f - s->alpha;
+    const F32 zero = {0}, gamma = zero + s->gamma, sign = zero + s->sign, decay = zero + s->weight_decay;
+    const F32 m = zero + s->inner_momentum, minus_lr = zero - s->inner_lr, scale = zero + s->noise_scale;
+    const F32 beta = zero + (1.0f - s->alpha);
+    F32 lanes[BLOCKS / LANES];
+    memcpy(lanes, sums, sizeof lanes);
     for (int j = 0; j < TILE; j += LANES) {
         F32 w = NAME(load)(row->x_prime + j), x = NAME(load)(row->x + j);
-        F32 dx = (w - x) * gamma + NAME(load)(row->gradient + j) * sign + w * decay; /* line 4 */
+        F32 dx = FMA(w - x, gamma, FMA(NAME(load)(row->gradient + j), sign, w * decay)); /* line 4 */
         F32 d = dx;
         if (momentum) {
-            F32 v = NAME(load)(row->v + j) * m + dx;
+            F32 v = FMA(NAME(load)(row->v + j), m, dx);
             NAME(store)(row->v + j, v);
-            d = nesterov ? dx + v * m : v;
+            d = nesterov ? FMA(v, m, dx) : v;
         }
-        w = w - d * lr + NAME(load)(z + j) * scale; /* line 5 */
+        w = FMA(NAME(load)(z + j), scale, FMA(d, minus_lr, w)); /* line 5 */
         NAME(store)(row->x_prime + j, w);
-        NAME(store)(row->mu + j, w - (w - NAME(load)(row->mu + j)) * beta); /* line 6 */
-        float *lanes = sums + j % BLOCKS;
-        NAME(store)(lanes, NAME(load)(lanes) + (w - x) * (w - x));
+        NAME(store)(row->mu + j, FMA(NAME(load)(row->mu + j) - w, beta, w)); /* line 6 */
+        lanes[j / LANES % (BLOCKS / LANES)] = FMA(w - x, w - x, lanes[j / LANES % (BLOCKS / LANES)]);
     }
+    memcpy(sums, lanes, sizeof lanes);
 }
 
 /* Line 1 on one whole tile, and grad f(x), which is kept if there is a place for it. */
@@ -147,6 +154,15 @@ TARGET static void NAME(langevin)(const Step *s, int64_t tensor, int64_t from, i
     float copy[6][TILE];
     for (int64_t tile = from; tile < to; tile++) {
         int64_t at = tile * TILE - t->start, low = at < 0 ? -at : 0, high = t->numel - at < TILE ? t->numel - at : TILE;
+        /* The noise takes long enough to bring the next tiles from memory meanwhile. */
+        for (int64_t i = at + AHEAD; i < at + AHEAD + TILE; i += 16) {
+            __builtin_prefetch(t->x_prime + i, 1);
+            __builtin_prefetch(t->gradient + i);
+            __builtin_prefetch(t->x + i);
+            __builtin_prefetch(t->mu + i, 1);
+            if (t->v)
+                __builtin_prefetch(t->v + i, 1);
+        }
         if (s->noise_scale != 0.0f)
             NAME(noise_tile)(z, &s->address, t->parameter, tile);
         if (high - low == TILE) {
@@ -197,3 +213,4 @@ TARGET static void NAME(gaussian)(const Address *address, int64_t parameter, int
 #undef BYTES
 #undef MUL
 #undef SQRT
+#undef FMA
