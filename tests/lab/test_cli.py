@@ -109,7 +109,7 @@ def test_training_reporting_and_resuming(capsys, tmp_path):
     assert "--resume" in text
     code, text = call(capsys, "train", "demo/sgd", "--out", run, "--resume", *small)
     assert code == 2
-    assert "recipe.optimizer.lr: 0.05 there, 0.1 now" in text
+    assert "recipe.optimizer.lr: 0.05 there, 0.03 now" in text
     code, text = call(
         capsys, "train", "demo/sgd", "--out", run, "--resume", "--optimizer.lr", 0.05, "--seed", 4, *small
     )

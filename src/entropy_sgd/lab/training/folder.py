@@ -83,7 +83,7 @@ def read_json(path: Path) -> Record:
 
 
 def holds_run(path: Path) -> bool:
-    """Whether the folder is that of a run or comparison. Many programs have a config.json: it must be ours."""
+    """Whether the folder is a run's or comparison's. Many programs have a config.json: it must be ours."""
     return (path / CONFIG).exists() and {"settings", "environment"} <= set(read_json(path / CONFIG))
 
 
