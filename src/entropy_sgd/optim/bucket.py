@@ -8,6 +8,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
+from entropy_sgd.optim import sharding
 from entropy_sgd.optim.langevin import Langevin, Tensors, langevin_step, langevin_step_
 from entropy_sgd.optim.noise import thermal
 
@@ -16,15 +17,18 @@ BUFFERS = {"sgd": ("entropy_momentum",), "adam": ("entropy_exp_avg", "entropy_ex
 
 
 def real(tensors: list[Tensor]) -> list[Tensor]:
-    """The same tensors, complex ones seen as real with a last dimension of two."""
-    return [torch.view_as_real(t) if t.is_complex() else t for t in tensors]
+    """This rank's part of the tensors, complex ones seen as real with a last dimension of two."""
+    return [torch.view_as_real(t) if t.is_complex() else t for t in map(sharding.local, tensors)]
 
 
-def sum_of_squares(tensors: Tensors) -> Tensor:
-    """The squared norm of all the tensors together, on the first one's device; at least float32."""
+def sum_of_squares(tensors: Tensors, owners: Sequence[Tensor]) -> Tensor:
+    """The squared norm of all the tensors together, on the first one's device; at least float32.
+
+    `tensors` are as `real` gives them, and belong to the parameters `owners`.
+    """
     dtype = torch.promote_types(tensors[0].dtype, torch.float32)
     norms = torch._foreach_norm(tensors, 2, dtype)
-    return torch.stack([n.to(tensors[0].device) for n in norms]).square().sum()
+    return sharding.total(torch.stack([n.to(tensors[0].device) for n in norms]).square(), owners)
 
 
 class Bucket:
@@ -61,7 +65,7 @@ class Bucket:
         gradient = torch._foreach_neg(self.gradient) if group["maximize"] else self.gradient
         z = None
         if h.noise != 0 and h.inner_lr != 0:
-            z = thermal([i for i, _ in self.members], self.x_prime, seed, t, l)
+            z = thermal(self.members, self.x_prime, seed, t, l)
         if group["foreach"] is not False:
             langevin_step_(h, self.x_prime, gradient, self.x, self.mu, self.buffers, self.k, z)
             return

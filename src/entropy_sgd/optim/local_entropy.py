@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from entropy_sgd.optim import checks, scoping
+from entropy_sgd.optim import checks, scoping, sharding
 from entropy_sgd.optim.bucket import BUFFERS, Bucket, gather, real, sum_of_squares
 from entropy_sgd.optim.validation import check_group, check_outer, check_state_dict
 
@@ -52,6 +52,10 @@ SHARED = (
     "gradient_sq",
     "diagnostics",
 )
+
+
+# Traced, a step would be compiled anew for each value of its counters and of gamma.
+COMPILED = "the step counts and schedules in Python; it runs as written, between the compiled graphs"
 
 
 class LocalEntropy(Optimizer):
@@ -169,6 +173,7 @@ class LocalEntropy(Optimizer):
                 target.setdefault(f"outer_{name}" if name in self._renamed else name, value)
         for group in self.param_groups:
             check_group(group)
+            sharding.check_params([group])
         optimizer.param_groups, optimizer.state = self.param_groups, self.state
         return optimizer
 
@@ -212,9 +217,11 @@ class LocalEntropy(Optimizer):
                 )
         check_group({**self.defaults, **param_group})
         super().add_param_group(param_group)
+        sharding.check_params(self.param_groups)
 
     # ---- Algorithm 1 ----
 
+    @torch.compiler.disable(reason=COMPILED)
     @torch.no_grad()
     def step(self, closure: Closure | None = None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         """One Langevin step (lines 3 to 6); after the L-th of a cycle also the outer update (line 7).
@@ -231,6 +238,9 @@ class LocalEntropy(Optimizer):
                 warnings.warn("step() in eval mode: the inner weights x' were put back first", stacklevel=2)
                 self._warned = True
             self.train()
+        if closure is None and not self.state and sharding.only_asks_for_state(self.param_groups):
+            self._make_state()
+            return None
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -280,7 +290,9 @@ class LocalEntropy(Optimizer):
             self._begin(bucket)
             bucket.langevin(shared["gamma"], shared["seed"], shared["outer_step"], shared["inner_step"])
             if self._monitor:
-                distance_sq = distance_sq + sum_of_squares(torch._foreach_sub(bucket.x, bucket.x_prime))
+                distance_sq = distance_sq + sum_of_squares(
+                    torch._foreach_sub(bucket.x, bucket.x_prime), [p for _, p in bucket.members]
+                )
         if self._monitor:
             shared["distance"] = shared["distance"] + distance_sq.sqrt()
         return True
@@ -289,6 +301,7 @@ class LocalEntropy(Optimizer):
         """Line 1, `x', mu = x`, for the members that are at the start of a cycle; then fills the bucket."""
         group = bucket.group
         states = [self.state[p] for _, p in bucket.members]
+        starting: list[Tensor] = []
         first_gradients: list[Tensor] = []
         for (_, p), state in zip(bucket.members, states, strict=True):
             if state.get("entropy_step", 0) == 0:
@@ -302,6 +315,7 @@ class LocalEntropy(Optimizer):
                     )
                     if group["weight_decay"] != 0:
                         gradient.add_(p, alpha=group["weight_decay"])
+                    starting.append(p)
                     first_gradients.append(gradient)
                     if self._monitor:
                         state["entropy_gradient"] = gradient
@@ -309,7 +323,7 @@ class LocalEntropy(Optimizer):
             state["entropy_step"] += 1
         if first_gradients:
             shared = self._shared
-            shared["gradient_sq"] = shared["gradient_sq"] + sum_of_squares(real(first_gradients))
+            shared["gradient_sq"] = shared["gradient_sq"] + sum_of_squares(real(first_gradients), starting)
         bucket.fill(states)
 
     def _update(self) -> None:
@@ -322,20 +336,25 @@ class LocalEntropy(Optimizer):
             for p in group["params"]
             if self.state.get(p, {}).get("entropy_step", 0) > 0
         ]
-        gradients = [p.grad for _, p, _ in taking_part]
-        xs = [state["entropy_x"] for _, _, state in taking_part]
-        d = [state["entropy_mu"] for _, _, state in taking_part]
+        params = [p for _, p, _ in taking_part]
+        gradients = [p.grad for p in params]
+        xs = real([state["entropy_x"] for _, _, state in taking_part])
+        d = real([state["entropy_mu"] for _, _, state in taking_part])
         torch._foreach_neg_(d)
         torch._foreach_add_(d, xs)  # x - mu, in mu's place: the next cycle begins with a fresh mu
         if self._measuring:
-            self._measure(real(d), [state.get("entropy_gradient") for _, _, state in taking_part])
+            self._measure(d, [state.get("entropy_gradient") for _, _, state in taking_part], params)
         scaled = [x for (group, _, _), x in zip(taking_part, d, strict=True) if group["scale_by_gamma"]]
         if scaled:
             torch._foreach_mul_(scaled, gamma)
-        torch._foreach_copy_([p for _, p, _ in taking_part], xs)
+        torch._foreach_copy_(real(params), xs)
+        if shared["outer_step"] == 0:  # what the outer optimizer has there, `_make_state` made
+            for _, _, state in taking_part:
+                for name in set(state) - set(INNER_STATE):
+                    del state[name]
         try:
-            for (_, p, _), direction in zip(taking_part, d, strict=True):
-                p.grad = direction
+            for _, p, state in taking_part:
+                p.grad = state["entropy_mu"]
             with self._lent():
                 self._outer.step()
         finally:
@@ -346,20 +365,36 @@ class LocalEntropy(Optimizer):
         shared["outer_step"] += 1
         shared["inner_step"] = 0
 
+    def _make_state(self) -> None:
+        """Every entry that training will keep in `state`, for a checkpoint to be loaded into; else nothing.
+
+        The values do not matter: the inner loop sets its own anew at the start of a cycle, and the first
+        outer update drops those of the outer optimizer.
+        """
+        for bucket in gather(self.param_groups):
+            self._begin(bucket)
+        with self._lent():
+            self._outer.step()
+        for p, state in self.state.items():
+            p.copy_(state["entropy_x"])
+            state["entropy_step"] = 0
+        self._shared["gradient_sq"] = 0.0
+
     # ---- what is measured ----
 
     @property
     def _measuring(self) -> bool:
         return self._monitor or isinstance(self._schedule, scoping.MatchGradient)
 
-    def _measure(self, d: list[Tensor], gradients: list[Tensor | None]) -> None:
+    def _measure(self, d: list[Tensor], gradients: list[Tensor | None], params: list[Tensor]) -> None:
         """Fills `diagnostics` from x - mu and grad f(x), and lets MatchGradient choose the next scope."""
         shared = self._shared
-        displacement_sq = sum_of_squares(d)
+        displacement_sq = sum_of_squares(d, params)
         measured: list[Any] = [displacement_sq, shared["gradient_sq"], shared["distance"], math.nan]
         if self._monitor and None not in gradients:  # none of it after resuming a run that did not monitor
             products = torch._foreach_mul(d, real(cast("list[Tensor]", gradients)))
-            measured[3] = torch.stack([x.sum().to(displacement_sq) for x in products]).sum()
+            sums = torch.stack([x.sum().to(displacement_sq) for x in products])
+            measured[3] = sharding.total(sums, params)
         # One transfer from the device for all of them, once a cycle.
         kind = {"dtype": displacement_sq.dtype, "device": displacement_sq.device}
         stacked = torch.stack([torch.as_tensor(v, **kind) for v in measured])

@@ -25,6 +25,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from entropy_sgd.optim import sharding
+
 # Philox4x32 passes BigCrush from 7 rounds on (Salmon et al., Table 2); 10 would cost 40 % more.
 ROUNDS = 7
 MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
@@ -137,8 +139,10 @@ def gaussian(spans: Sequence[Span], seed: int, t: int, l: int, device: torch.dev
     return [flat[first : first + span.numel] for first, span in zip(firsts, spans, strict=True)]
 
 
-def thermal(indices: Sequence[int], tensors: Sequence[Tensor], seed: int, t: int, l: int) -> list[Tensor]:
-    """N(0, I) shaped like `tensors`, which are the parameters with these `indices`, all on one device."""
-    spans = [Span(i, 0, x.numel()) for i, x in zip(indices, tensors, strict=True)]
+def thermal(
+    members: Sequence[tuple[int, Tensor]], tensors: Sequence[Tensor], seed: int, t: int, l: int
+) -> list[Tensor]:
+    """N(0, I) shaped like `tensors`: this rank's parts of the (index, parameter) pairs, all on one device."""
+    spans = [Span(i, sharding.offset(p), x.numel()) for (i, p), x in zip(members, tensors, strict=True)]
     flat = gaussian(spans, seed, t, l, tensors[0].device)
     return [z.view(x.shape).to(x.dtype) for z, x in zip(flat, tensors, strict=True)]

@@ -17,9 +17,9 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from entropy_sgd.optim import checks
+from entropy_sgd.optim import checks, sharding
 from entropy_sgd.optim.bucket import gather, real
-from entropy_sgd.optim.local_entropy import Params
+from entropy_sgd.optim.local_entropy import COMPILED, Params
 from entropy_sgd.optim.noise import thermal
 from entropy_sgd.optim.validation import check_state_dict
 
@@ -75,10 +75,14 @@ class SGLD(Optimizer):
             checks.number(name, group[name])
         checks.flag("maximize", group["maximize"])
         super().add_param_group(param_group)
+        sharding.check_params(self.param_groups)
 
+    @torch.compiler.disable(reason=COMPILED)
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         """One step of the sampler on the gradients in `.grad`."""
+        if closure is None and sharding.only_asks_for_state(self.param_groups):
+            return None
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -95,7 +99,7 @@ class SGLD(Optimizer):
             )
             torch._foreach_add_(drift, x, alpha=-eta / 2 * group["weight_decay"])
             if group["noise"] != 0:
-                z = thermal([i for i, _ in bucket.members], x, shared["seed"], shared["t"], 0)
+                z = thermal(bucket.members, x, shared["seed"], shared["t"], 0)
                 torch._foreach_add_(drift, z, alpha=math.sqrt(eta) * group["noise"])
             torch._foreach_add_(x, drift)
         shared["t"] += bool(buckets)
