@@ -1,0 +1,54 @@
+"""The outer weights in the model for as long as a block lasts."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
+from importlib import import_module, metadata
+from typing import Any
+
+from entropy_sgd.optim import LocalEntropy
+
+
+def unwrapped(optimizers: Iterable[Any]) -> list[LocalEntropy]:
+    """Those of `optimizers` that have inner and outer weights, out of the wrappers of Accelerate and others."""
+    found: list[LocalEntropy] = []
+    for optimizer in optimizers:
+        while not isinstance(optimizer, LocalEntropy) and hasattr(optimizer, "optimizer"):
+            optimizer = optimizer.optimizer
+        if isinstance(optimizer, LocalEntropy):
+            found.append(optimizer)
+    return found
+
+
+@contextmanager
+def outer_weights(*optimizers: Any) -> Generator[None]:
+    """Puts x in place of x' and leaves everything as it was found; other optimizers are left alone."""
+    inside = [o for o in unwrapped(optimizers) if not o.param_groups[0]["evaluating"]]
+    for optimizer in inside:
+        optimizer.eval()
+    try:
+        yield
+    finally:
+        for optimizer in inside:
+            optimizer.train()
+
+
+def require(package: str, oldest: str) -> None:
+    """`package` is installed, in version `oldest` or a later one."""
+    try:
+        import_module(package)
+    except ImportError as error:
+        raise ImportError(
+            f"{package} {oldest} or later is needed here: pip install 'entropy-sgd[frameworks]'"
+        ) from error
+    version = metadata.version(package)
+
+    def numbers(text: str) -> list[int]:
+        return [int(part) for part in text.split(".")[:2]]
+
+    if numbers(version) < numbers(oldest):
+        raise ImportError(
+            f"{package} {version} is too old: {oldest} or later is needed, "
+            "pip install --upgrade 'entropy-sgd[frameworks]'"
+        )
