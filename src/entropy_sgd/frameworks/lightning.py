@@ -7,8 +7,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.modules.batchnorm import _BatchNorm  # pyright: ignore[reportPrivateUsage]
 
-from entropy_sgd.frameworks.outer import outer_weights, require, unwrapped
+from entropy_sgd.frameworks.outer import begin_anew, require, unwrapped
 from entropy_sgd.optim import recalibrate_batchnorm
 
 require("lightning", "2.2")
@@ -44,7 +45,12 @@ class OuterWeights(Callback):
         for optimizer in inside:
             optimizer.eval()
         if inside and self.recalibrate is not None:
-            self._inner_statistics = {name: value.clone() for name, value in module.named_buffers()}
+            self._inner_statistics = {
+                f"{name}.{buffer}": value.clone()
+                for name, layer in module.named_modules()
+                if isinstance(layer, _BatchNorm)
+                for buffer, value in layer.named_buffers(recurse=False)
+            }
             with torch.random.fork_rng(devices=[]):  # to iterate over a DataLoader draws a number
                 recalibrate_batchnorm(module, self.recalibrate)
 
@@ -58,9 +64,17 @@ class OuterWeights(Callback):
     def on_train_batch_start(
         self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
     ) -> None:
-        """x', unless StochasticWeightAveraging makes its last pass, forward only, at the averaged weights."""
+        """x'; or, while StochasticWeightAveraging makes its last pass, the averaged weights, which are x now.
+
+        That pass is for the statistics of batch normalisation: no gradient is taken in it, but a step is made
+        at its end, on those left over from the last epoch if they are not cleared.
+        """
         if not getattr(trainer.fit_loop, "_skip_backward", False):
             self._put_inner(trainer, pl_module)
+        elif batch_idx == 0:
+            for optimizer in unwrapped(trainer.optimizers):
+                begin_anew(optimizer)
+                optimizer.zero_grad()
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """x."""

@@ -34,6 +34,13 @@ def outer_weights(*optimizers: Any) -> Generator[None]:
             optimizer.train()
 
 
+def begin_anew(optimizer: LocalEntropy) -> None:
+    """The weights that stand in the model become x: the cycle under way is given up, the next step begins one."""
+    for state in optimizer.state.values():
+        state["entropy_step"] = 0
+    optimizer.param_groups[0].update(inner_step=0, evaluating=False)
+
+
 def require(package: str, oldest: str) -> None:
     """`package` is installed, in version `oldest` or a later one."""
     try:
