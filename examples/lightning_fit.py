@@ -47,7 +47,7 @@ def points(number: int, seed: int) -> TensorDataset:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--folder", default="runs/lightning")
-    parser.add_argument("--epochs", type=int, default=5)
+    parser.add_argument("--epochs", type=int, default=10)
     arguments = parser.parse_args()
     torch.manual_seed(0)
     training = points(2048, seed=0)
