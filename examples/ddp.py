@@ -4,14 +4,14 @@
     torchrun --standalone --nproc-per-node 2 --max-restarts 3 examples/ddp.py
 
 Kill one of the processes: torchrun starts all of them anew, they go on from the last checkpoint, and the
-weights at the end are those of an undisturbed run. Without the variable, torchrun keeps one store of addresses
-for all its attempts, and restarted processes may find those of the dead ones there (pytorch issue 135712).
+weights at the end are those of an undisturbed run. Without the variable, torchrun keeps one store of
+addresses for all its attempts, and restarted processes may find those of the dead ones there (pytorch issue
+135712).
 """
 
 from __future__ import annotations
 
 import argparse
-import os
 from pathlib import Path
 
 import torch
@@ -23,7 +23,7 @@ from entropy_sgd import EntropySGD
 
 
 def batch(step: int, rank: int) -> tuple[Tensor, Tensor]:
-    """This rank's mini-batch of points in the plane, labelled by their quadrant."""
+    """A mini-batch of this rank: points in the plane, labelled by their quadrant."""
     points = torch.randn(32, 2, generator=torch.Generator().manual_seed(1000 * step + rank))
     return points, (2 * (points[:, 0] > 0) + (points[:, 1] > 0)).long()
 
@@ -51,7 +51,7 @@ def train(steps: int, folder: Path) -> None:
         if (step + 1) % 12 == 0 and rank == 0:  # anywhere in a cycle: x' is in the model, x in the optimizer
             state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "done": step + 1}
             torch.save(state, checkpoint.with_suffix(".tmp"))
-            os.replace(checkpoint.with_suffix(".tmp"), checkpoint)
+            checkpoint.with_suffix(".tmp").replace(checkpoint)  # whole or not at all
 
     optimizer.eval()  # the outer weights, for validation and use
     torch.save(model.module.state_dict(), folder / f"weights-{rank}.pt")

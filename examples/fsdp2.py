@@ -22,7 +22,7 @@ from entropy_sgd import EntropyAdam, scoping
 
 
 def batch(step: int, rank: int, ranks: int) -> tuple[Tensor, Tensor]:
-    """This rank's part of a mini-batch of points in the plane, labelled by their quadrant."""
+    """The part of this rank of a mini-batch: points in the plane, labelled by their quadrant."""
     points = torch.randn(32, 2, generator=torch.Generator().manual_seed(step))
     labels = 2 * (points[:, 0] > 0) + (points[:, 1] > 0)
     return points.chunk(ranks)[rank], labels.long().chunk(ranks)[rank]

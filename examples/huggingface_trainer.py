@@ -1,6 +1,8 @@
-"""Entropy-Adam in the Hugging Face Trainer, on a small transformer and a small text; no download.
+"""Entropy-Adam in the Hugging Face Trainer, on a small transformer and a small text.
 
-    python examples/huggingface_trainer.py
+Nothing is downloaded::
+
+python examples/huggingface_trainer.py
 """
 
 from __future__ import annotations
@@ -16,8 +18,8 @@ from entropy_sgd import EntropyAdam
 from entropy_sgd.frameworks.huggingface import OuterWeights
 
 TEXT = """A valley that is wide forgives a step that is not exact. A valley that is narrow forgives nothing.
-Whoever walks in the fog and wants to rest should look for the wide one, and can tell it by walking about in it
-for a while: where he may stray far and still be low, there is room. """
+Whoever walks in the fog and wants to rest should look for the wide one, and can tell it by walking about in
+it for a while: where he may stray far and still be low, there is room. """
 
 
 class Windows(Dataset[dict[str, Tensor]]):

@@ -1,6 +1,8 @@
 """Entropy-SGD in Lightning: one line in `configure_optimizers`, and a callback.
 
-    python examples/lightning_fit.py
+To see it::
+
+python examples/lightning_fit.py
 """
 
 from __future__ import annotations
@@ -25,17 +27,21 @@ class Quadrants(LightningModule):
         self.net = nn.Sequential(nn.Linear(2, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Linear(32, 4))
 
     def forward(self, points: Tensor) -> Tensor:
+        """Scores of the four quadrants."""
         return self.net(points)
 
     def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
+        """The loss, as ever: Lightning calls `backward` and `step`."""
         points, labels = batch
         return nn.functional.cross_entropy(self(points), labels)
 
     def validation_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
+        """The accuracy of the outer weights, which the callback has put in."""
         points, labels = batch
         self.log("accuracy", (self(points).argmax(1) == labels).float().mean(), prog_bar=True)
 
     def configure_optimizers(self) -> EntropySGD:
+        """The line that changes."""
         return EntropySGD(self.parameters(), L=5, inner_lr=0.02)
 
 

@@ -80,7 +80,11 @@ def offsets_are_torchs_own(mesh: DeviceMesh) -> None:
             assert sharding.local(part).shape == local_shape
             assert sharding.local(part).data_ptr() == part.to_local().data_ptr()
             if part.to_local().numel():
-                assert sharding.offset(part) == at[0] * whole[0].numel() == int(sharding.local(part).flatten()[0])
+                assert (
+                    sharding.offset(part)
+                    == at[0] * whole[0].numel()
+                    == int(sharding.local(part).flatten()[0])
+                )
     complex_part = distribute_tensor(torch.zeros(6, 4, dtype=torch.complex64), mesh, [Shard(0)])
     assert sharding.offset(complex_part) == dist.get_rank() * 3 * 4 * 2
 

@@ -30,12 +30,14 @@ def model() -> Any:
     no_dropout = dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0.0)
     tokens = {"bos_token_id": 0, "eos_token_id": 0}
     return transformers.GPT2LMHeadModel(
-        transformers.GPT2Config(vocab_size=16, n_positions=8, n_embd=8, n_layer=1, n_head=2, **no_dropout, **tokens)
+        transformers.GPT2Config(
+            vocab_size=16, n_positions=8, n_embd=8, n_layer=1, n_head=2, **no_dropout, **tokens
+        )
     )
 
 
 def data() -> list[dict[str, Tensor]]:
-    """The first token is no target: the Trainer divides by the number of labels, the model's mean has it not."""
+    """The first token is no target, or the Trainer counts it in the mean and the model does not."""
     ids = torch.randint(0, 16, (STEPS * SIZE * 2, 8), generator=torch.Generator().manual_seed(0))
     labels = ids.clone()
     labels[:, 0] = -100
@@ -82,7 +84,10 @@ def bare(kind: type, accumulate: int = 1) -> tuple[list[Tensor], Any]:
     if kind is transformers.Trainer:
         optimizer = EntropySGD(net.parameters(), **OPTIONS)
     else:  # the Trainer makes two groups: matrices and embeddings, then biases and norms
-        parts = [p for n, p in net.named_parameters() if p.dim() > 1], [p for p in net.parameters() if p.dim() == 1]
+        parts = (
+            [p for n, p in net.named_parameters() if p.dim() > 1],
+            [p for p in net.parameters() if p.dim() == 1],
+        )
         optimizer = EntropyAdam([{"params": part} for part in parts], **OPTIONS)
     schedule, rows, outer = scheduler(optimizer), iter(data()), []
     for _ in range(STEPS):
@@ -151,7 +156,9 @@ def test_resumes_from_the_middle_of_a_cycle_to_the_same_losses_and_bits(kind, ev
     first.train()
     second = trainer(resumed, kind, tmp_path, **options)
     second.train(resume_from_checkpoint=str(tmp_path / "checkpoint-7"))
-    histories = [[(e["step"], e["loss"]) for e in t.state.log_history if "loss" in e] for t in (first, second)]
+    histories = [
+        [(e["step"], e["loss"]) for e in t.state.log_history if "loss" in e] for t in (first, second)
+    ]
     assert len(histories[0]) == STEPS
     assert histories[0] == histories[1]
     assert torch.equal(weights(whole), weights(resumed))

@@ -133,7 +133,14 @@ def test_fit_is_the_bare_loop_bit_for_bit(kind, manual, tmp_path):
     """Validation within and after epochs changes nothing; `fit` leaves x in the model."""
     monitor = LearningRateMonitor()
     module = Module(kind, manual=manual)
-    fit = trainer(tmp_path, OuterWeights(), monitor, logger=CSVLogger(tmp_path), val_check_interval=3, log_every_n_steps=1)
+    fit = trainer(
+        tmp_path,
+        OuterWeights(),
+        monitor,
+        logger=CSVLogger(tmp_path),
+        val_check_interval=3,
+        log_every_n_steps=1,
+    )
     fit.fit(module, loader(), loader())
     steps = list(bare(Module(kind)))
     if not manual:  # then schedulers are the user's to step
@@ -171,7 +178,9 @@ def test_test_and_predict_see_the_outer_weights(tmp_path):
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_checkpoint_holds_the_outer_weights_and_resumes_to_the_same_bits(kind, tmp_path):
     every = ModelCheckpoint(tmp_path / "all", filename="{step}", every_n_train_steps=1, save_top_k=-1)
-    only = ModelCheckpoint(tmp_path / "weights", filename="{step}", every_n_train_steps=3, save_top_k=-1, save_weights_only=True)
+    only = ModelCheckpoint(
+        tmp_path / "weights", filename="{step}", every_n_train_steps=3, save_top_k=-1, save_weights_only=True
+    )
     module = Module(kind)
     trainer(tmp_path, OuterWeights(), every, only).fit(module, loader())
     expected = {step: outer for step, outer, _ in bare(Module(kind))}
@@ -183,13 +192,17 @@ def test_every_checkpoint_holds_the_outer_weights_and_resumes_to_the_same_bits(k
         assert torch.equal(flat, expected[saved["global_step"]])
 
     resumed = Module(kind)
-    trainer(tmp_path, OuterWeights()).fit(resumed, loader(), ckpt_path=tmp_path / "all" / f"step={BATCHES}.ckpt")
+    trainer(tmp_path, OuterWeights()).fit(
+        resumed, loader(), ckpt_path=tmp_path / "all" / f"step={BATCHES}.ckpt"
+    )
     assert torch.equal(weights(resumed), expected[2 * BATCHES])
 
 
 def test_a_checkpoint_resumes_without_the_callback_too(tmp_path):
     """The first step finds x in the model, says so, and puts x' back."""
-    trainer(tmp_path, OuterWeights(), ModelCheckpoint(tmp_path, filename="half"), epochs=1).fit(Module(), loader())
+    trainer(tmp_path, OuterWeights(), ModelCheckpoint(tmp_path, filename="half"), epochs=1).fit(
+        Module(), loader()
+    )
     resumed = Module()
     with pytest.warns(UserWarning, match=r"step\(\) in eval mode"):
         trainer(tmp_path).fit(resumed, loader(), ckpt_path=tmp_path / "half.ckpt")

@@ -1,7 +1,7 @@
 """Hugging Face Trainer: evaluation and every save at the outer weights.
 
-The Trainer calls `optimizer.eval()` before it evaluates and `optimizer.train()` before it trains, by itself. What
-it lacks is a save that comes without an evaluation: it would write x'.
+The Trainer calls `optimizer.eval()` before it evaluates and `optimizer.train()` before it trains, by itself.
+What it lacks is a save that comes without an evaluation: it would write x'.
 """
 
 from __future__ import annotations

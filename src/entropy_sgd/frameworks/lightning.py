@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm  # pyright: ignore[reportPrivateUsage]
 
 from entropy_sgd.frameworks.outer import begin_anew, require, unwrapped
@@ -24,10 +24,11 @@ class OuterWeights(Callback):
 
         trainer = Trainer(callbacks=[OuterWeights(), ModelCheckpoint(...)])
 
-    The model holds x' from the start of a training batch to its end, and x whenever anything else looks at it:
-    while validating, in each file that `trainer.save_checkpoint` writes (all of `ModelCheckpoint`'s), between
-    two epochs (where `StochasticWeightAveraging` takes its samples) and after `fit`. A checkpoint taken in the
-    middle of a cycle holds x as the weights and x' in the optimizer's state, and resumes to the same bits.
+    The model holds x' from the start of a training batch to its end, and x whenever anything else looks at
+    it: while validating, in each file that `trainer.save_checkpoint` writes (all of `ModelCheckpoint`'s),
+    between two epochs (where `StochasticWeightAveraging` takes its samples) and after `fit`. A checkpoint
+    taken in the middle of a cycle holds x as the weights and x' in the optimizer's state, and resumes to the
+    same bits.
 
     Args:
         recalibrate: batches of *training* data (an iterable that can be run through again and again, such as
@@ -47,7 +48,7 @@ class OuterWeights(Callback):
         if inside and self.recalibrate is not None:
             self._inner_statistics = {
                 f"{name}.{buffer}": value.clone()
-                for name, layer in module.named_modules()
+                for name, layer in cast("Iterable[tuple[str, nn.Module]]", module.named_modules())
                 if isinstance(layer, _BatchNorm)
                 for buffer, value in layer.named_buffers(recurse=False)
             }
@@ -77,19 +78,19 @@ class OuterWeights(Callback):
                 optimizer.zero_grad()
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """x."""
+        """Puts x in, until the first batch of the next epoch."""
         self._put_outer(trainer, pl_module)
 
     def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """x."""
+        """Puts x in, until the next training batch."""
         self._put_outer(trainer, pl_module)
 
     def on_test_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """x."""
+        """Puts x in; it stays."""
         self._put_outer(trainer, pl_module)
 
     def on_predict_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """x."""
+        """Puts x in; it stays."""
         self._put_outer(trainer, pl_module)
 
     # ---- checkpoints ----

@@ -11,7 +11,7 @@ from entropy_sgd.optim import LocalEntropy
 
 
 def unwrapped(optimizers: Iterable[Any]) -> list[LocalEntropy]:
-    """Those of `optimizers` that have inner and outer weights, out of the wrappers of Accelerate and others."""
+    """Those of `optimizers` that have inner and outer weights, out of wrappers such as Accelerate's."""
     found: list[LocalEntropy] = []
     for optimizer in optimizers:
         while not isinstance(optimizer, LocalEntropy) and hasattr(optimizer, "optimizer"):
@@ -35,7 +35,7 @@ def outer_weights(*optimizers: Any) -> Generator[None]:
 
 
 def begin_anew(optimizer: LocalEntropy) -> None:
-    """The weights that stand in the model become x: the cycle under way is given up, the next step begins one."""
+    """Takes the weights that stand in the model for x: the cycle under way is given up."""
     for state in optimizer.state.values():
         state["entropy_step"] = 0
     optimizer.param_groups[0].update(inner_step=0, evaluating=False)

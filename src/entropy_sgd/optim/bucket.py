@@ -17,7 +17,7 @@ BUFFERS = {"sgd": ("entropy_momentum",), "adam": ("entropy_exp_avg", "entropy_ex
 
 
 def real(tensors: list[Tensor]) -> list[Tensor]:
-    """This rank's part of the tensors, complex ones seen as real with a last dimension of two."""
+    """The elements on this rank, complex ones seen as real with a last dimension of two."""
     return [torch.view_as_real(t) if t.is_complex() else t for t in map(sharding.local, tensors)]
 
 

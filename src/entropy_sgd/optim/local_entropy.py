@@ -54,10 +54,6 @@ SHARED = (
 )
 
 
-# Traced, a step would be compiled anew for each value of its counters and of gamma.
-COMPILED = "the step counts and schedules in Python; it runs as written, between the compiled graphs"
-
-
 class LocalEntropy(Optimizer):
     r"""Descends the negative local entropy with any torch optimizer as the outer loop.
 
@@ -221,7 +217,9 @@ class LocalEntropy(Optimizer):
 
     # ---- Algorithm 1 ----
 
-    @torch.compiler.disable(reason=COMPILED)
+    # Traced by torch.compile, a step would be compiled anew for each value of its counters and of gamma.
+    # torch.compiler.disable does the same, but imports the compiler along with this module.
+    @torch._disable_dynamo
     @torch.no_grad()
     def step(self, closure: Closure | None = None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         """One Langevin step (lines 3 to 6); after the L-th of a cycle also the outer update (line 7).

@@ -19,7 +19,7 @@ from torch.optim import Optimizer
 
 from entropy_sgd.optim import checks, sharding
 from entropy_sgd.optim.bucket import gather, real
-from entropy_sgd.optim.local_entropy import COMPILED, Params
+from entropy_sgd.optim.local_entropy import Params
 from entropy_sgd.optim.noise import thermal
 from entropy_sgd.optim.validation import check_state_dict
 
@@ -77,7 +77,7 @@ class SGLD(Optimizer):
         super().add_param_group(param_group)
         sharding.check_params(self.param_groups)
 
-    @torch.compiler.disable(reason=COMPILED)
+    @torch._disable_dynamo  # see LocalEntropy
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         """One step of the sampler on the gradients in `.grad`."""

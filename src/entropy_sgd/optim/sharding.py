@@ -1,8 +1,8 @@
 """Parameters spread over processes: the DTensors of FSDP2 (`torch.distributed.fsdp.fully_shard`).
 
-A rank holds a slice of each parameter's rows, `Shard(0)`: the chunks of `torch.chunk`, of which the last may be
-shorter or empty. A Langevin step is element by element, so it works on these slices alone. Three things look
-beyond them, and are here:
+A rank holds a slice of each parameter's rows, `Shard(0)`: the chunks of `torch.chunk`, of which the last may
+be shorter or empty. A Langevin step is element by element, so it works on these slices alone. Three things
+look beyond them, and are here:
 
     noise         element i of a slice is element offset + i of the parameter, and draws its noise
     norms         squares and products are summed over the slices of all ranks
