@@ -9,7 +9,7 @@ READY  := $(VENV)/.ready
 help:
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
 
-$(READY): pyproject.toml constraints.txt
+$(READY): pyproject.toml constraints.txt setup.py src/entropy_sgd/optim/kernel.c src/entropy_sgd/optim/kernel_isa.h
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	touch $(READY)
@@ -29,5 +29,5 @@ bench: $(READY) ## ratios, measured side by side
 	$(BIN)/python benchmarks/langevin_step.py
 
 clean: ## remove what the other targets made
-	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .hypothesis src/*.egg-info
+	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .hypothesis src/*.egg-info src/entropy_sgd/optim/*.so
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

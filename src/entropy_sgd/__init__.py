@@ -1,7 +1,13 @@
 """Flat minima for PyTorch: Entropy-SGD as a drop-in optimizer, and the measurements of flatness."""
 
-from entropy_sgd import landscape
-from entropy_sgd.optim import SGLD, EntropyAdam, EntropySGD, LocalEntropy, recalibrate_batchnorm, scoping
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from entropy_sgd import landscape
+    from entropy_sgd.optim import SGLD, EntropyAdam, EntropySGD, LocalEntropy, recalibrate_batchnorm, scoping
 
 __version__ = "0.1.0"
 __all__ = [
@@ -13,3 +19,18 @@ __all__ = [
     "recalibrate_batchnorm",
     "scoping",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Loads a public name when it is first used: the command line answers `--help` without loading torch."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name == "landscape":
+        return import_module("entropy_sgd.landscape")
+    value = getattr(import_module("entropy_sgd.optim"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

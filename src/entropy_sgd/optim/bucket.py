@@ -8,16 +8,21 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from entropy_sgd.optim import sharding
+from entropy_sgd.optim import kernel, sharding
 from entropy_sgd.optim.langevin import Langevin, Tensors, langevin_step, langevin_step_
 from entropy_sgd.optim.noise import thermal
 
-# Names in state[p]; the prefix keeps them apart from those of any outer optimizer.
+# Names in state[p]; the prefix keeps them apart from those of any outer optimizer. `entropy_step` counts p's
+# Langevin steps in this cycle: 0 if it has had no gradient in it, and for all parameters at a cycle's end.
+STEP, X, MU, GRADIENT = "entropy_step", "entropy_x", "entropy_mu", "entropy_gradient"
 BUFFERS = {"sgd": ("entropy_momentum",), "adam": ("entropy_exp_avg", "entropy_exp_avg_sq")}
+INNER_STATE = (STEP, X, MU, GRADIENT, *BUFFERS["sgd"], *BUFFERS["adam"])
+
+Sums = tuple[Tensor | float, Tensor | float]
 
 
 def real(tensors: list[Tensor]) -> list[Tensor]:
-    """The elements on this rank, complex ones seen as real with a last dimension of two."""
+    """The elements on this rank; complex ones are seen as real with a last dimension of two."""
     return [torch.view_as_real(t) if t.is_complex() else t for t in map(sharding.local, tensors)]
 
 
@@ -32,57 +37,109 @@ def sum_of_squares(tensors: Tensors, owners: Sequence[Tensor]) -> Tensor:
 
 
 class Bucket:
-    """Gathered from the parameters' states; the lists share memory with them.
+    """Lists gathered from the parameters and their states, with which they share memory.
 
     Complex tensors stand in the lists as real ones with two components: the noise is N(0, I) on both.
     """
 
-    def __init__(self, group: dict[str, Any]) -> None:
+    def __init__(self, group: dict[str, Any], device: torch.device, dtype: torch.dtype) -> None:
         self.group = group
-        self.members: list[tuple[int, Tensor]] = []  # (index of the parameter in the optimizer, parameter)
+        self.device, self.dtype = device, dtype
+        self.indices: list[int] = []  # of the parameters in the optimizer: the noise depends on them
+        self.params: list[Tensor] = []
 
-    @property
-    def buffer_names(self) -> tuple[str, ...]:
-        """What the inner rule remembers of each parameter: nothing for a momentum of zero."""
-        if self.group["inner"] == "sgd" and self.group["inner_momentum"] == 0:
-            return ()
-        return BUFFERS[self.group["inner"]]
+    def enter(self, states: list[dict[str, Any]], keep_gradient: bool) -> None:
+        """Makes what is missing in the members' states, counts the step, and takes the lists from them.
 
-    def fill(self, states: list[dict[str, Any]]) -> None:
-        """Takes the lists from the members' states, given in the members' order."""
-        params = [p for _, p in self.members]
-        self.x_prime = real(params)
-        self.gradient = real([cast(Tensor, p.grad) for p in params])
-        self.x = real([state["entropy_x"] for state in states])
-        self.mu = real([state["entropy_mu"] for state in states])
-        self.buffers = [real([state[name] for state in states]) for name in self.buffer_names]
-        self.k = [cast(int, state["entropy_step"]) for state in states]
+        `first` marks the members that are at the first step of a cycle, where line 1 is still to be done.
+        """
+        group = self.group
+        names = BUFFERS[group["inner"]] if group["inner"] == "adam" or group["inner_momentum"] != 0 else ()
+        wanted = (X, MU, *names, GRADIENT) if keep_gradient else (X, MU, *names)
+        self.first: list[bool] = []
+        self.k: list[int] = []
+        for p, state in zip(self.params, states, strict=True):
+            for name in wanted:
+                if name not in state:
+                    state[name] = torch.zeros_like(p)
+            step = state.get(STEP, 0)
+            self.first.append(step == 0)
+            state[STEP] = step + 1
+            self.k.append(step + 1)
+        self.x_prime = self.params
+        self.gradient = [cast(Tensor, p.grad) for p in self.params]
+        self.x: list[Tensor] = [state[X] for state in states]
+        self.mu: list[Tensor] = [state[MU] for state in states]
+        self.buffers: list[list[Tensor]] = [[state[name] for state in states] for name in names]
+        self.kept: list[Tensor] = [state[GRADIENT] for state in states] if keep_gradient else []
+        self.sharded = sharding.any_distributed(self.params)
+        if self.dtype.is_complex or self.sharded:
+            self.x_prime, self.gradient = real(self.x_prime), real(self.gradient)
+            self.x, self.mu, self.kept = real(self.x), real(self.mu), real(self.kept)
+            self.buffers = [real(buffer) for buffer in self.buffers]
 
-    def langevin(self, gamma: float, seed: int, t: int, l: int) -> None:
-        """Lines 4 to 6 of Algorithm 1, at inner step `l` of outer step `t`."""
+    def langevin(self, gamma: float, seed: int, t: int, l: int, measure: bool) -> Sums:
+        """Lines 1 and 4 to 6 of Algorithm 1, at inner step `l` of outer step `t`.
+
+        Returns:
+            |x - x'|^2 after the step, and |grad f(x)|^2 of the members at their first step; zeros unless
+            `measure`.
+        """
         group = self.group
         h = Langevin(gamma, **{name: group[name] for name in Langevin.FROM_GROUP})
+        if self._fused(h):
+            v = self.buffers[0] if self.buffers else ()
+            return kernel.langevin_step_(
+                h, self.x_prime, self.gradient, self.x, self.mu, v, self.kept, self.first, self.indices,
+                seed, t, l, group["maximize"],
+            )  # fmt: skip
         gradient = torch._foreach_neg(self.gradient) if group["maximize"] else self.gradient
+        gradient_sq = self._begin(gradient, h.weight_decay, measure)
         z = None
         if h.noise != 0 and h.inner_lr != 0:
-            z = thermal(self.members, self.x_prime, seed, t, l)
-        if group["foreach"] is not False:
+            z = thermal(self.indices, self.params, self.x_prime, seed, t, l)
+        if group["foreach"] is False:
+            self._readable(h, gradient, z)
+        else:
             langevin_step_(h, self.x_prime, gradient, self.x, self.mu, self.buffers, self.k, z)
-            return
+        if not measure:
+            return 0.0, gradient_sq
+        return sum_of_squares(torch._foreach_sub(self.x, self.x_prime), self.params), gradient_sq
+
+    def _fused(self, h: Langevin) -> bool:
+        """Whether the compiled step runs: wherever it can, unless the user chose another path."""
+        fused, foreach = self.group["fused"], self.group["foreach"]
+        if fused is False or (foreach is not None and not fused) or h.inner != "sgd" or self.sharded:
+            return False
+        lists = (self.x_prime, self.gradient, self.x, self.mu, self.kept, *self.buffers)
+        return kernel.serves(self.device, self.dtype, lists)
+
+    def _begin(self, gradient: Tensors, weight_decay: float, measure: bool) -> Tensor | float:
+        """Line 1, `x', mu = x`, for the members at their first step; their grad f(x) is kept and measured."""
+        begun = [i for i, first in enumerate(self.first) if first]
+        if not begun:
+            return 0.0
+        start = [self.x_prime[i] for i in begun]
+        torch._foreach_copy_([self.x[i] for i in begun], start)
+        torch._foreach_copy_([self.mu[i] for i in begun], start)
+        for buffer in self.buffers:
+            torch._foreach_zero_([buffer[i] for i in begun])
+        if not (measure or self.kept):
+            return 0.0
+        at_x = torch._foreach_add([gradient[i] for i in begun], start, alpha=weight_decay)
+        if self.kept:
+            torch._foreach_copy_([self.kept[i] for i in begun], at_x)
+        return sum_of_squares(at_x, [self.params[i] for i in begun])
+
+    def _readable(self, h: Langevin, gradient: Tensors, z: Tensors | None) -> None:
+        """Tensor by tensor, with the step as it is written in the paper."""
         for i, k in enumerate(self.k):
-            buffers = [b[i] for b in self.buffers]
-            x_prime, mu, new = langevin_step(
-                h,
-                self.x_prime[i],
-                gradient[i],
-                self.x[i],
-                self.mu[i],
-                buffers,
-                k,
-                None if z is None else z[i],
+            old = (self.x_prime[i], self.mu[i], *(buffer[i] for buffer in self.buffers))
+            x_prime, mu, buffers = langevin_step(
+                h, old[0], gradient[i], self.x[i], old[1], old[2:], k, None if z is None else z[i]
             )
-            for old, value in zip([self.x_prime[i], self.mu[i], *buffers], [x_prime, mu, *new], strict=True):
-                old.copy_(value)
+            for tensor, value in zip(old, (x_prime, mu, *buffers), strict=True):
+                tensor.copy_(value)
 
 
 def gather(groups: Sequence[dict[str, Any]]) -> list[Bucket]:
@@ -92,16 +149,19 @@ def gather(groups: Sequence[dict[str, Any]]) -> list[Bucket]:
     for group in groups:
         found: dict[tuple[torch.device, torch.dtype], Bucket] = {}
         for p in group["params"]:
-            if p.grad is not None:
-                if p.grad.layout != torch.strided:
+            gradient = p.grad
+            if gradient is not None:
+                if gradient.layout is not torch.strided:
                     raise RuntimeError(
-                        f"the gradient of parameter {index} is sparse ({p.grad.layout}), but Langevin noise "
-                        "is dense: use layers with dense gradients, e.g. nn.Embedding(sparse=False)"
+                        f"the gradient of parameter {index} is sparse ({gradient.layout}), but Langevin "
+                        "noise is dense: use layers with dense gradients, e.g. nn.Embedding(sparse=False)"
                     )
                 key = (p.device, p.dtype)
-                if key not in found:
-                    found[key] = Bucket(group)
-                    buckets.append(found[key])
-                found[key].members.append((index, p))
+                bucket = found.get(key)
+                if bucket is None:
+                    bucket = found[key] = Bucket(group, *key)
+                    buckets.append(bucket)
+                bucket.indices.append(index)
+                bucket.params.append(p)
             index += 1
     return buckets

@@ -35,7 +35,7 @@ class EntropyAdam(LocalEntropy):
         inner_eps: for `inner="adam"`.
         maximize: maximize f instead.
         foreach: as in `torch.optim`, for both loops; by default the fastest path that applies.
-        fused: as in `torch.optim`, for the outer update.
+        fused: as in `torch.optim`, for both loops: the compiled Langevin step, torch's fused outer update.
         monitor: measure what `diagnostics()` reports, see `LocalEntropy`.
     """
 
@@ -84,5 +84,6 @@ class EntropyAdam(LocalEntropy):
             seed=seed,
             maximize=maximize,
             foreach=foreach,
+            fused=fused,
             monitor=monitor,
         )

@@ -40,7 +40,7 @@ class EntropySGD(LocalEntropy):
         inner_eps: for `inner="adam"`.
         maximize: maximize f instead.
         foreach: as in `torch.optim`, for both loops; by default the fastest path that applies.
-        fused: as in `torch.optim`, for the outer update.
+        fused: as in `torch.optim`, for both loops: the compiled Langevin step, torch's fused outer update.
         monitor: measure what `diagnostics()` reports, see `LocalEntropy`.
     """
 
@@ -88,5 +88,6 @@ class EntropySGD(LocalEntropy):
             seed=seed,
             maximize=maximize,
             foreach=foreach,
+            fused=fused,
             monitor=monitor,
         )

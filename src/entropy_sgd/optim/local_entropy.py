@@ -23,22 +23,11 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from entropy_sgd.optim import checks, scoping, sharding
-from entropy_sgd.optim.bucket import BUFFERS, Bucket, gather, real, sum_of_squares
+from entropy_sgd.optim.bucket import GRADIENT, INNER_STATE, MU, STEP, X, gather, real, sum_of_squares
 from entropy_sgd.optim.validation import check_group, check_outer, check_state_dict
 
 Closure = Callable[[], Any]
 Params = Iterable[Tensor] | Iterable[dict[str, Any]] | Iterable[tuple[str, Tensor]]
-
-# Kept in state[p] beside the outer optimizer's own entries. `entropy_step` counts p's Langevin steps in this
-# cycle: 0 for a parameter that has had no gradient in it, and for all at a cycle's end.
-INNER_STATE = (
-    "entropy_step",
-    "entropy_x",
-    "entropy_mu",
-    "entropy_gradient",
-    *BUFFERS["sgd"],
-    *BUFFERS["adam"],
-)
 
 # Common to all groups, and so kept in the first one, where every checkpoint format finds them.
 SHARED = (
@@ -79,7 +68,10 @@ class LocalEntropy(Optimizer):
         scale_by_gamma: give `outer` gamma (x - mu), as line 7 is printed; False gives x - mu (Section 4.3).
         seed: of the noise, which is a function of (seed, outer step, inner step, parameter, element) alone.
         maximize: maximize f instead of minimizing it.
-        foreach: False runs the readable step tensor by tensor; None and True the one on lists of tensors.
+        foreach: True runs the Langevin step on lists of tensors, False the readable one tensor by tensor.
+        fused: False never runs the compiled Langevin step. By default (None for both) and with True it runs
+            where it applies, on contiguous float32 tensors on the CPU with `inner="sgd"`; the one on lists of
+            tensors runs elsewhere.
         monitor: measure what `diagnostics()` reports. It keeps one copy of the gradient at x and takes one
             norm a step; False saves both and leaves those figures NaN.
 
@@ -108,6 +100,7 @@ class LocalEntropy(Optimizer):
         seed: int = 0,
         maximize: bool = False,
         foreach: bool | None = None,
+        fused: bool | None = None,
         monitor: bool = True,
     ) -> None:
         checks.integer("L", L, 1)
@@ -130,6 +123,7 @@ class LocalEntropy(Optimizer):
             "scale_by_gamma": scale_by_gamma,
             "maximize": maximize,
             "foreach": foreach,
+            "fused": fused,
             "L": int(L),
             "seed": int(seed),
             "gamma": scoping.evaluate(self._schedule, 0),
@@ -186,6 +180,13 @@ class LocalEntropy(Optimizer):
             if group.get("nesterov") and group.get("momentum") == 0:
                 own["nesterov"] = True
                 group["nesterov"] = False
+            # torch itself never chooses its fused update on the CPU, where it is the fastest by far (but does
+            # not move bfloat16 weights: torch 2.13).
+            if "outer_fused" in group and group["fused"] is None and group["foreach"] is None:
+                full = (torch.float32, torch.float64)
+                group["fused"] = all(
+                    p.is_cpu and p.dtype in full for p in group["params"]
+                ) and not sharding.any_distributed(group["params"])
         states = {
             p: {name: state.pop(name) for name in INNER_STATE if name in state}
             for p, state in self.state.items()
@@ -283,46 +284,15 @@ class LocalEntropy(Optimizer):
             if not isinstance(self._schedule, scoping.MatchGradient):
                 shared["gamma"] = scoping.evaluate(self._schedule, shared["outer_step"])
             shared["distance"] = shared["gradient_sq"] = 0.0
+        address = (shared["seed"], shared["outer_step"], shared["inner_step"])
         distance_sq: Any = 0.0
         for bucket in buckets:
-            self._begin(bucket)
-            bucket.langevin(shared["gamma"], shared["seed"], shared["outer_step"], shared["inner_step"])
-            if self._monitor:
-                distance_sq = distance_sq + sum_of_squares(
-                    torch._foreach_sub(bucket.x, bucket.x_prime), [p for _, p in bucket.members]
-                )
-        if self._monitor:
-            shared["distance"] = shared["distance"] + distance_sq.sqrt()
+            bucket.enter([self.state[p] for p in bucket.params], keep_gradient=self._monitor)
+            sums = bucket.langevin(shared["gamma"], *address, measure=self._measuring)
+            distance_sq = distance_sq + sums[0]
+            shared["gradient_sq"] = shared["gradient_sq"] + sums[1]
+        shared["distance"] = shared["distance"] + distance_sq**0.5
         return True
-
-    def _begin(self, bucket: Bucket) -> None:
-        """Line 1, `x', mu = x`, for the members that are at the start of a cycle; then fills the bucket."""
-        group = bucket.group
-        states = [self.state[p] for _, p in bucket.members]
-        starting: list[Tensor] = []
-        first_gradients: list[Tensor] = []
-        for (_, p), state in zip(bucket.members, states, strict=True):
-            if state.get("entropy_step", 0) == 0:
-                for name in ("entropy_x", "entropy_mu"):
-                    state[name] = state[name].copy_(p) if name in state else p.clone()
-                for name in bucket.buffer_names:
-                    state[name] = state[name].zero_() if name in state else torch.zeros_like(p)
-                if self._measuring:
-                    gradient = (
-                        cast(Tensor, p.grad).neg() if group["maximize"] else cast(Tensor, p.grad).clone()
-                    )
-                    if group["weight_decay"] != 0:
-                        gradient.add_(p, alpha=group["weight_decay"])
-                    starting.append(p)
-                    first_gradients.append(gradient)
-                    if self._monitor:
-                        state["entropy_gradient"] = gradient
-                state["entropy_step"] = 0
-            state["entropy_step"] += 1
-        if first_gradients:
-            shared = self._shared
-            shared["gradient_sq"] = shared["gradient_sq"] + sum_of_squares(real(first_gradients), starting)
-        bucket.fill(states)
 
     def _update(self) -> None:
         """Line 7: the outer optimizer steps from x with the gradient x - mu; the parameters are left at x."""
@@ -332,16 +302,16 @@ class LocalEntropy(Optimizer):
             (group, p, self.state[p])
             for group in self.param_groups
             for p in group["params"]
-            if self.state.get(p, {}).get("entropy_step", 0) > 0
+            if self.state.get(p, {}).get(STEP, 0) > 0
         ]
         params = [p for _, p, _ in taking_part]
         gradients = [p.grad for p in params]
-        xs = real([state["entropy_x"] for _, _, state in taking_part])
-        d = real([state["entropy_mu"] for _, _, state in taking_part])
+        xs = real([state[X] for _, _, state in taking_part])
+        d = real([state[MU] for _, _, state in taking_part])
         torch._foreach_neg_(d)
         torch._foreach_add_(d, xs)  # x - mu, in mu's place: the next cycle begins with a fresh mu
         if self._measuring:
-            self._measure(d, [state.get("entropy_gradient") for _, _, state in taking_part], params)
+            self._measure(d, [state.get(GRADIENT) for _, _, state in taking_part], params)
         scaled = [x for (group, _, _), x in zip(taking_part, d, strict=True) if group["scale_by_gamma"]]
         if scaled:
             torch._foreach_mul_(scaled, gamma)
@@ -352,14 +322,14 @@ class LocalEntropy(Optimizer):
                     del state[name]
         try:
             for _, p, state in taking_part:
-                p.grad = state["entropy_mu"]
+                p.grad = state[MU]
             with self._lent():
                 self._outer.step()
         finally:
             for (_, p, _), gradient in zip(taking_part, gradients, strict=True):
                 p.grad = gradient
         for _, _, state in taking_part:
-            state["entropy_step"] = 0
+            state[STEP] = 0
         shared["outer_step"] += 1
         shared["inner_step"] = 0
 
@@ -370,13 +340,14 @@ class LocalEntropy(Optimizer):
         outer update drops those of the outer optimizer.
         """
         for bucket in gather(self.param_groups):
-            self._begin(bucket)
+            bucket.enter([self.state[p] for p in bucket.params], keep_gradient=self._monitor)
+        for p, state in self.state.items():
+            state[X].copy_(p)
         with self._lent():
             self._outer.step()
         for p, state in self.state.items():
-            p.copy_(state["entropy_x"])
-            state["entropy_step"] = 0
-        self._shared["gradient_sq"] = 0.0
+            p.copy_(state[X])
+            state[STEP] = 0
 
     # ---- what is measured ----
 
@@ -390,12 +361,12 @@ class LocalEntropy(Optimizer):
         displacement_sq = sum_of_squares(d, params)
         measured: list[Any] = [displacement_sq, shared["gradient_sq"], shared["distance"], math.nan]
         if self._monitor and None not in gradients:  # none of it after resuming a run that did not monitor
-            products = torch._foreach_mul(d, real(cast("list[Tensor]", gradients)))
-            sums = torch.stack([x.sum().to(displacement_sq) for x in products])
-            measured[3] = sharding.total(sums, params)
+            pairs = zip(d, real(cast("list[Tensor]", gradients)), strict=True)
+            dots = [torch.dot(a.reshape(-1), b.reshape(-1)).to(displacement_sq) for a, b in pairs]
+            measured[3] = sharding.total(torch.stack(dots), params)
         # One transfer from the device for all of them, once a cycle.
-        kind = {"dtype": displacement_sq.dtype, "device": displacement_sq.device}
-        stacked = torch.stack([torch.as_tensor(v, **kind) for v in measured])
+        dtype, device = displacement_sq.dtype, displacement_sq.device
+        stacked = torch.stack([torch.as_tensor(v, dtype=dtype, device=device) for v in measured])
         figures = cast("list[float]", stacked.tolist())
         displacement, gradient = math.sqrt(figures[0]), math.sqrt(figures[1])
         shared["diagnostics"] = {
@@ -437,10 +408,10 @@ class LocalEntropy(Optimizer):
     @torch.no_grad()
     def _swap(self) -> None:
         for p, state in self.state.items():
-            if state.get("entropy_step", 0) > 0:
+            if state.get(STEP, 0) > 0:
                 held = p.clone()  # one tensor at a time: the memory of the largest parameter, for a moment
-                p.copy_(state["entropy_x"])
-                state["entropy_x"].copy_(held)
+                p.copy_(state[X])
+                state[X].copy_(held)
 
     # ---- saving and copying ----
 

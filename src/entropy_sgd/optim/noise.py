@@ -25,7 +25,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from entropy_sgd.optim import sharding
+from entropy_sgd.optim import kernel, sharding
 
 # Philox4x32 passes BigCrush from 7 rounds on (Salmon et al., Table 2); 10 would cost 40 % more.
 ROUNDS = 7
@@ -94,7 +94,7 @@ def box_muller(w0: Tensor, w1: Tensor) -> tuple[Tensor, Tensor]:
     s = (m - 1) / (m + 1)
     s2 = s * s
     log_m = s2.mul(LOG[1]).add_(LOG[0]).mul_(s2).add_(2).mul_(s)
-    r = (31 - exponent).to(torch.float32).mul_(math.log(2)).sub_(log_m).sqrt_()
+    r = _sqrt((31 - exponent).to(torch.float32).mul_(math.log(2)).sub_(log_m))
 
     w1 = w1.to(torch.int32)
     phi = (w1 << 2).to(torch.float32).mul_(math.pi / 4 / 2**31)
@@ -106,6 +106,15 @@ def box_muller(w0: Tensor, w1: Tensor) -> tuple[Tensor, Tensor]:
     z0.view(torch.int32).bitwise_xor_(w1 & SIGN)
     z1.view(torch.int32).bitwise_xor_((w1 << 1).bitwise_and_(SIGN))
     return z0, z1
+
+
+def _sqrt(x: Tensor) -> Tensor:
+    """The correctly rounded square root, which torch's for float32 on the CPU is not.
+
+    A float64 root, even one that is off by a last bit, rounds to the right float32: no root of a 24-bit
+    number comes closer than 2^-51 to the middle between two of them.
+    """
+    return x.to(torch.float64).sqrt_().to(torch.float32) if x.device.type == "cpu" else x.sqrt()
 
 
 @lru_cache(maxsize=16)
@@ -124,6 +133,13 @@ def _tiles(spans: tuple[Span, ...], device: torch.device) -> tuple[Tensor, Tenso
 
 def gaussian(spans: Sequence[Span], seed: int, t: int, l: int, device: torch.device) -> list[Tensor]:
     """N(0, 1) in float32 for each span, flat, at inner step `l` of outer step `t`."""
+    if device.type == "cpu" and kernel.library() is not None:
+        return kernel.gaussian(spans, seed, t, l)
+    return gaussian_by_torch(spans, seed, t, l, device)
+
+
+def gaussian_by_torch(spans: Sequence[Span], seed: int, t: int, l: int, device: torch.device) -> list[Tensor]:
+    """`gaussian` without the compiled kernel: on any device, with the same bits."""
     number, parameter, rows = _tiles(tuple(spans), device)
     key = (seed & WORD, (seed >> 32) & WORD)
     lane = torch.arange(BLOCKS_PER_TILE, device=device)
@@ -140,9 +156,10 @@ def gaussian(spans: Sequence[Span], seed: int, t: int, l: int, device: torch.dev
 
 
 def thermal(
-    members: Sequence[tuple[int, Tensor]], tensors: Sequence[Tensor], seed: int, t: int, l: int
+    indices: Sequence[int], params: Sequence[Tensor], tensors: Sequence[Tensor], seed: int, t: int, l: int
 ) -> list[Tensor]:
-    """N(0, I) shaped like `tensors`: this rank's parts of the (index, parameter) pairs, all on one device."""
-    spans = [Span(i, sharding.offset(p), x.numel()) for (i, p), x in zip(members, tensors, strict=True)]
+    """N(0, I) shaped like `tensors`: the elements on this rank of `params`, which have these `indices`."""
+    triples = zip(indices, params, tensors, strict=True)
+    spans = [Span(i, sharding.offset(p), x.numel()) for i, p, x in triples]
     flat = gaussian(spans, seed, t, l, tensors[0].device)
     return [z.view(x.shape).to(x.dtype) for z, x in zip(flat, tensors, strict=True)]

@@ -93,13 +93,11 @@ class SGLD(Optimizer):
             group = bucket.group
             eta = float(group["lr"]) / (1 + shared["t"]) ** group["b"]
             sign = -1 if group["maximize"] else 1
-            x = real([p for _, p in bucket.members])
-            drift = torch._foreach_mul(
-                real([cast(Tensor, p.grad) for _, p in bucket.members]), -sign * eta / 2
-            )
+            x = real(bucket.params)
+            drift = torch._foreach_mul(real([cast(Tensor, p.grad) for p in bucket.params]), -sign * eta / 2)
             torch._foreach_add_(drift, x, alpha=-eta / 2 * group["weight_decay"])
             if group["noise"] != 0:
-                z = thermal(bucket.members, x, shared["seed"], shared["t"], 0)
+                z = thermal(bucket.indices, bucket.params, x, shared["seed"], shared["t"], 0)
                 torch._foreach_add_(drift, z, alpha=math.sqrt(eta) * group["noise"])
             torch._foreach_add_(x, drift)
         shared["t"] += bool(buckets)

@@ -27,9 +27,14 @@ if TYPE_CHECKING:
 
 
 def _distributed(tensor: Tensor) -> DTensor | None:
-    """`tensor` if it is a DTensor. Whoever has one has imported its module, which is slow to import."""
+    """`tensor` if it is a DTensor."""
+    return cast("DTensor", tensor) if any_distributed([tensor]) else None
+
+
+def any_distributed(tensors: Iterable[Tensor]) -> bool:
+    """Whether there is a DTensor. Whoever has one has imported its module, which is slow to import."""
     module: Any = sys.modules.get("torch.distributed.tensor")
-    return cast("DTensor", tensor) if module is not None and isinstance(tensor, module.DTensor) else None
+    return module is not None and any(isinstance(t, module.DTensor) for t in tensors)
 
 
 def local(tensor: Tensor) -> Tensor:
@@ -100,10 +105,10 @@ def check_params(groups: list[dict[str, Any]]) -> None:
         kinds = {_distributed(p) is None for p in group["params"]}
         for p in group["params"]:
             offset(p)
-        for name in ("outer_foreach", "fused"):
+        for name in ("outer_foreach", "outer_fused"):
             if len(kinds) > 1 and group.get(name):
                 raise checks.ArgumentError(
-                    f"params: DTensors and plain tensors in one group do not go with {name}=True; "
+                    f"params: DTensors and plain tensors in one group do not go with {name[6:]}=True; "
                     "leave it unset, or give each kind a group of its own"
                 )
     except checks.ArgumentError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -24,7 +24,7 @@ def check_outer(outer: Any, options: Any) -> None:
         raise checks.refuse(
             "outer_options", options, "a dictionary of the outer optimizer's keyword arguments"
         )
-    check_outer_options(options or {})
+    check_outer_options(cast("dict[str, Any]", options or {}))
     for name, reason in {
         "maximize": "give it to the optimizer itself: the outer loop always descends -F",
         "differentiable": "Langevin noise cannot be differentiated through",
@@ -44,7 +44,10 @@ def check_group(group: dict[str, Any]) -> None:
     checks.number("inner_eps", group["inner_eps"])
     for name in ("inner_nesterov", "scale_by_gamma", "maximize"):
         checks.flag(name, group[name])
-    checks.flag("foreach", group["foreach"], optional=True)
+    for name in ("foreach", "fused"):
+        checks.flag(name, group[name], optional=True)
+    if group["foreach"] and group["fused"]:
+        raise checks.ArgumentError("foreach and fused cannot be True together, got foreach=True, fused=True")
     check_outer_options(group)
 
 

@@ -1,0 +1,137 @@
+"""Time of a training step in the laboratory's loop against a bare loop, step for step in one process.
+
+    python benchmarks/training.py [--quick]
+
+The bare loop is forward, backward and `step()` on slices of tensors in memory, with the same network,
+optimizer and batch size. The laboratory's adds shuffled batches, learning-rate drops, the check for a loss
+that is not finite, measurements written to metrics.jsonl and TensorBoard, and the display. The two take
+turns, a block of 40 steps each, so that whatever else the machine does befalls both; the ratio is the median
+over the blocks. Writes results/bench/training.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import itertools
+import json
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from rich.console import Console
+from torch.nn import functional
+from torch.nn.utils import clip_grad_norm_
+
+from entropy_sgd.lab import data, recipes
+from entropy_sgd.lab.recipes import Recipe
+from entropy_sgd.lab.training import environment, optimizers, tasks
+from entropy_sgd.lab.training.folder import RunFolder, Settings
+from entropy_sgd.lab.training.loop import train
+
+NAMES = ("mnistfc/entropy-sgd", "lenet/entropy-sgd", "char-lstm/entropy-adam")
+BLOCK = 40
+"""Steps in a block, and between measurements: what 0.1 epochs of MNIST are at a batch of 128."""
+
+
+def bare(recipe: Recipe) -> Iterator[None]:
+    """The bare loop, one step for each `next`."""
+    dataset = data.load(recipe.data)
+    task = tasks.build(recipe, dataset, 0, torch.device("cpu"))
+    model, size, length = task.model, recipe.batch_size, recipe.unroll
+    optimizer = optimizers.build(recipe.optimizer, model.parameters(), 0)
+    if length is None:
+        batches = list(zip(dataset.train.inputs.split(size), dataset.train.targets.split(size), strict=True))[
+            :20
+        ]
+    else:
+        tokens = dataset.train[: size * length * 20 + 1]
+        inputs, targets = (
+            tokens[:-1].view(size, -1).split(length, 1),
+            tokens[1:].view(size, -1).split(length, 1),
+        )
+        batches = list(zip(inputs, targets, strict=True))
+    hidden = None
+    for inputs, targets in itertools.cycle(batches):
+        optimizer.zero_grad()
+        if length is None:
+            loss = functional.cross_entropy(model(inputs), targets)
+        else:
+            logits, (h, c) = model(inputs, hidden)
+            hidden = (h.detach(), c.detach())
+            loss = functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
+        loss.backward()
+        if recipe.clip_norm is not None:
+            clip_grad_norm_(model.parameters(), recipe.clip_norm)
+        optimizer.step()
+        yield
+
+
+def measure(recipe: Recipe, blocks: int, folder: Path) -> list[tuple[float, float]]:
+    """Seconds of each block in the laboratory's loop and of the bare block after it."""
+    plain = bare(recipe)
+    kind = tasks.Classification if recipe.unroll is None else tasks.LanguageModel
+    original, calls, resumed = kind.loss, 0, 0.0
+    pairs: list[tuple[float, float]] = []
+
+    def loss(self: tasks.Task) -> torch.Tensor:
+        """The loss of the next batch, as ever; at the end of a block the bare loop has its turn first."""
+        nonlocal calls, resumed
+        if calls % BLOCK == 0:
+            arrived = time.perf_counter()
+            for _ in range(BLOCK):
+                next(plain)
+            pairs.append((arrived - resumed, time.perf_counter() - arrived))
+            resumed = time.perf_counter()
+        calls += 1
+        return original(self)  # pyright: ignore[reportArgumentType]
+
+    task = tasks.build(recipe, data.load(recipe.data), 0, torch.device("cpu"))
+    epoch = task.size / task.batch  # in steps
+    epochs = (blocks + 1) * BLOCK / epoch + 1 / epoch
+    recipe = replace(recipe, epochs=epochs, evaluate_every=epochs, log_every=BLOCK / epoch)
+    settings = Settings(recipe)
+    kind.loss = loss
+    try:
+        train(settings, RunFolder(folder, settings), console=Console(file=io.StringIO()))
+    finally:
+        kind.loss = original
+    return pairs[2:]  # before the first turn nothing was timed, and the first block warmed up
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true", help="4 blocks instead of 20")
+    parser.add_argument("--out", type=Path, default=Path("results/bench/training.json"))
+    arguments = parser.parse_args()
+    rows: dict[str, dict[str, float]] = {}
+    with tempfile.TemporaryDirectory() as temporary:
+        text = Path(temporary) / "text"
+        generator = torch.Generator().manual_seed(0)
+        text.write_bytes(bytes(torch.randint(30, 117, (400_000,), generator=generator).tolist()))
+        for name in NAMES:
+            recipe = recipes.get(name)
+            recipe = replace(recipe, data="digits" if recipe.unroll is None else f"text:{text}")
+            pairs = measure(recipe, 4 if arguments.quick else 20, Path(temporary) / recipe.network)
+            rows[name] = {
+                "ratio": statistics.median(mine / plain for mine, plain in pairs),
+                "milliseconds_laboratory": 1e3 / BLOCK * statistics.median(mine for mine, _ in pairs),
+                "milliseconds_bare": 1e3 / BLOCK * statistics.median(plain for _, plain in pairs),
+                "blocks": len(pairs),
+            }
+            print(f"{name:<24}", *(f"{key} {value:.3f}" for key, value in rows[name].items()), sep="  ")
+    arguments.out.parent.mkdir(parents=True, exist_ok=True)
+    arguments.out.write_text(
+        json.dumps({"environment": environment.describe(), "rows": rows}, indent=2) + "\n"
+    )
+    print(arguments.out)
+
+
+if __name__ == "__main__":
+    main()

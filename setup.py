@@ -1,0 +1,16 @@
+"""The compiled Langevin step. It is optional: without a C compiler the pure-torch path serves."""
+
+from setuptools import Extension, setup
+
+setup(
+    ext_modules=[
+        Extension(
+            "entropy_sgd.optim._kernel",
+            ["src/entropy_sgd/optim/kernel.c"],
+            depends=["src/entropy_sgd/optim/kernel_isa.h"],
+            # No contraction: the noise must have the same bits as that of the torch path.
+            extra_compile_args=["-std=gnu11", "-O3", "-ffp-contract=off", "-fno-math-errno"],
+            optional=True,
+        )
+    ]
+)

@@ -1,0 +1,65 @@
+"""The `entropy-sgd` command.
+
+Exit codes: 0 done; 2 something to mend in the command, the data or the output folder; 3 a loss that is not
+finite; 130 after Ctrl-C and 143 after SIGTERM, the run being saved. torch is imported when a command needs
+it, not before.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+
+from entropy_sgd.lab import LabError, unknown
+from entropy_sgd.lab.cli.compare import compare, demo
+from entropy_sgd.lab.cli.data import data
+from entropy_sgd.lab.cli.report import report, valley
+from entropy_sgd.lab.cli.train import train
+from entropy_sgd.lab.data import DataError
+
+COMMANDS: dict[str, tuple[Callable[[list[str]], None], str]] = {
+    "demo": (demo, "SGD, Adam and Entropy-SGD on real digits, offline, in three minutes, with a report"),
+    "train": (train, "train one recipe: entropy-sgd train lenet/entropy-sgd"),
+    "compare": (compare, "several optimizers and seeds at equal budgets: entropy-sgd compare lenet"),
+    "report": (report, "one HTML page from the folders of runs"),
+    "data": (data, "list, fetch or verify the data"),
+    "valley": (valley, "draw local entropy on the valleys of the paper's first figure"),
+}
+
+
+def usage() -> str:
+    """What `entropy-sgd --help` prints."""
+    lines = [f"  {name:<8} {summary}" for name, (_, summary) in COMMANDS.items()]
+    return "\n".join(
+        [
+            "usage: entropy-sgd COMMAND [OPTIONS]",
+            "",
+            "Train the networks of the Entropy-SGD paper and compare optimizers at equal budgets.",
+            "",
+            *lines,
+            "",
+            "entropy-sgd COMMAND --help explains a command.",
+        ]
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if not given or given[0] in ("-h", "--help", "help"):
+        print(usage())
+        return 0 if given else 2
+    try:
+        if given[0] not in COMMANDS:
+            raise unknown("command", given[0], COMMANDS)
+        COMMANDS[given[0]][0](given[1:])
+    except (LabError, DataError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return getattr(error, "exit_code", 2)
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # the reader of our output has gone, as in `entropy-sgd data list | head -1`
+        sys.stderr.close()
+        return 141
+    return 0

@@ -1,0 +1,102 @@
+"""`entropy-sgd data list | fetch | verify`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from entropy_sgd.lab import LabError, unknown
+from entropy_sgd.lab import data as datasets
+from entropy_sgd.lab.cli.parse import parse
+
+
+@dataclass(frozen=True)
+class List:
+    """Show which data are where they are looked for."""
+
+    data_dir: Path | None = None
+    """Where the data lie; by default $ENTROPY_SGD_DATA, else the cache folder."""
+
+
+@dataclass(frozen=True)
+class Fetch:
+    """Download data from their publishers; every file's SHA-256 is checked, nothing is overwritten."""
+
+    names: Annotated[tuple[str, ...], tyro.conf.Positional]
+    """Names from `entropy-sgd data list`."""
+    data_dir: Path | None = None
+    """Where to put the data; by default $ENTROPY_SGD_DATA, else the cache folder."""
+
+
+@dataclass(frozen=True)
+class Verify:
+    """Check files against the SHA-256 their publishers' files have."""
+
+    names: Annotated[tuple[str, ...], tyro.conf.Positional] = ()
+    """Names from `entropy-sgd data list`; by default all that are there."""
+    data_dir: Path | None = None
+    """Where the data lie; by default $ENTROPY_SGD_DATA, else the cache folder."""
+
+
+def _list(arguments: list[str]) -> None:
+    options = parse(List, arguments, "data list")
+    print(f"data folder: {datasets.data_root(options.data_dir)}")
+    for found in datasets.status(options.data_dir):
+        files = len(found.dataset.files)
+        state = "present" if not found.missing else f"{len(found.missing)} of {files} files missing"
+        print(f"  {found.dataset.name:<10} {state:<24} {found.dataset.description}")
+    print(f"  {'digits':<10} {'comes with the program':<24} 5,000 digits of MNIST, 28 x 28")
+    print("your own: idx:FOLDER for images in MNIST's format, text:FILE for any text")
+
+
+def _fetch(arguments: list[str]) -> None:
+    options = parse(Fetch, arguments, "data fetch")
+    if not options.names:
+        raise LabError(f"name the data to fetch: {', '.join(datasets.names())}")
+    for name in options.names:
+        for path in datasets.fetch(name, options.data_dir):
+            print(path)
+
+
+def _verify(arguments: list[str]) -> None:
+    options = parse(Verify, arguments, "data verify")
+    names = options.names or tuple(s.dataset.name for s in datasets.status(options.data_dir) if s.present)
+    if not names:
+        raise LabError(f"no data in {datasets.data_root(options.data_dir)}: see entropy-sgd data list")
+    bad = 0
+    for file in (file for name in names for file in datasets.verify(name, options.data_dir)):
+        print(f"{file.state:<8} {file.path}")
+        if file.state == "damaged":
+            print(f"         SHA-256 found {file.sha256}, expected {file.file.sha256}")
+        bad += file.state != "ok"
+    if bad:
+        raise LabError(f"{bad} files are missing or damaged")
+
+
+ACTIONS: dict[str, tuple[Callable[[list[str]], None], type]] = {
+    "list": (_list, List),
+    "fetch": (_fetch, Fetch),
+    "verify": (_verify, Verify),
+}
+
+
+def data(arguments: list[str]) -> None:
+    """Run `entropy-sgd data` with these arguments."""
+    usage = "\n".join(
+        [
+            "usage: entropy-sgd data ACTION [OPTIONS]",
+            *(f"  {name:<7} {kind.__doc__}" for name, (_, kind) in ACTIONS.items()),
+        ]
+    )
+    if arguments and arguments[0] in ("-h", "--help"):
+        print(usage)
+    elif not arguments:
+        raise LabError(f"the action is missing. {usage}")
+    elif arguments[0] not in ACTIONS:
+        raise unknown("action of data", arguments[0], ACTIONS)
+    else:
+        ACTIONS[arguments[0]][0](arguments[1:])

@@ -1,0 +1,50 @@
+"""`entropy-sgd report` and `entropy-sgd valley`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from entropy_sgd.lab import LabError
+from entropy_sgd.lab.cli.parse import parse
+
+
+@dataclass(frozen=True)
+class Report:
+    """Write one HTML page, complete in itself, from the folders of runs, and its figures as PNG and PDF."""
+
+    runs: Annotated[tuple[Path, ...], tyro.conf.Positional]
+    """Folders of runs, or of comparisons."""
+    out: Path = Path("report")
+    """Folder for report.html and its figures."""
+
+
+@dataclass(frozen=True)
+class Valley:
+    """Draw local entropy on the wide and the sharp valley of the paper's first figure."""
+
+    out: Path = Path("valley.png")
+    """The picture to write."""
+
+
+def report(arguments: list[str]) -> None:
+    """Run `entropy-sgd report` with these arguments."""
+    options = parse(Report, arguments, "report")
+    if not options.runs:
+        raise LabError("name at least one folder of a run: entropy-sgd report RUN…")
+
+    from entropy_sgd.lab.report import write
+
+    print(write(list(options.runs), options.out))
+
+
+def valley(arguments: list[str]) -> None:
+    """Run `entropy-sgd valley` with these arguments."""
+    options = parse(Valley, arguments, "valley")
+
+    import_module("entropy_sgd.lab.valley").draw(options.out)  # late: it takes torch and matplotlib
+    print(options.out)

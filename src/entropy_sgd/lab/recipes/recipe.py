@@ -1,0 +1,116 @@
+"""A recipe: everything that decides a training run but the seed."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Literal
+
+import tyro
+
+from entropy_sgd.lab import LabError
+from entropy_sgd.lab.recipes.options import Inner, Optimizer
+
+Metric = Literal["error", "perplexity", "nats"]
+"""How a run is judged: % of images misclassified, perplexity per word, cross-entropy in nats per
+character."""
+
+
+@dataclass(frozen=True)
+class Drops:
+    """Learning-rate drops: lr(e) = lr · factor^(how many entries of `at` are ≤ e), e in effective epochs."""
+
+    factor: float = 1.0
+    """What each drop multiplies the learning rate by."""
+    at: tuple[float, ...] = ()
+    """When it drops, in effective epochs."""
+
+    def scale(self, epoch: float) -> float:
+        """The factor in force after `epoch` effective epochs."""
+        # A step count times batch / data lands a rounding error beside a whole epoch; 1e-9 absorbs it.
+        return self.factor ** sum(epoch >= drop - 1e-9 for drop in self.at)
+
+
+def every(period: float, *, start: float | None = None, until: float) -> tuple[float, ...]:
+    """The drops `start` (by default `period`), `start + period`, … before `until`."""
+    first = period if start is None else start
+    return tuple(first + k * period for k in range(max(0, math.ceil((until - first) / period))))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """One way to train one network on one dataset."""
+
+    name: Annotated[str, tyro.conf.Fixed]
+    """`network/optimizer`, as typed after `entropy-sgd train`."""
+    paper: Annotated[str, tyro.conf.Fixed]
+    """Where the paper describes this run, or that it does not."""
+    chosen: Annotated[str, tyro.conf.Fixed]
+    """What the paper leaves open, what was taken, and why."""
+    network: str
+    """A network of `entropy_sgd.lab.models`."""
+    data: str
+    """A dataset of `entropy-sgd data list`, or the path of your own text file or idx folder."""
+    optimizer: Optimizer
+    """The optimizer and its hyper-parameters."""
+    epochs: float
+    """Budget in effective epochs: gradient evaluations x batch / data size, whatever the optimizer."""
+    batch_size: int
+    """Samples, or parallel sequences of text, per gradient evaluation."""
+    metric: Annotated[Metric, tyro.conf.Fixed] = "error"
+    """How the run is judged."""
+    drops: Drops = field(default_factory=Drops)
+    """When the (outer) learning rate drops."""
+    dropout: float | None = None
+    """Dropout probability; None: the network has none."""
+    batch_norm: bool | None = None
+    """Batch normalisation; None: as the network is described."""
+    vocabulary: int | None = None
+    """Text only: size of the network's vocabulary; None: that of the data."""
+    train_limit: int | None = None
+    """Train on so many images, evenly spaced in the data, or on the first so many tokens; None: on all."""
+    unroll: int | None = None
+    """Time steps of truncated back-propagation; text only."""
+    sum_over_time: bool = False
+    """Text only: the loss of a batch is summed over its time steps (averaged over its sequences), not
+    averaged."""
+    clip_norm: float | None = None
+    """Norm to which longer gradients are shortened; None: never."""
+    evaluate_every: float = 1.0
+    """Effective epochs between evaluations on the validation data."""
+    log_every: float = 0.1
+    """Effective epochs between lines of metrics.jsonl."""
+    statistics_samples: int = 10_000
+    """Training samples from which batch statistics are recomputed before each evaluation."""
+
+    def __post_init__(self) -> None:
+        for argument in ("epochs", "batch_size", "evaluate_every", "log_every", "statistics_samples"):
+            if not 0 < getattr(self, argument) < math.inf:
+                raise LabError(f"{argument} must be a finite number above 0, got {getattr(self, argument)}")
+        for argument in ("unroll", "vocabulary", "train_limit", "clip_norm"):
+            value = getattr(self, argument)
+            if value is not None and not value > 0:
+                raise LabError(f"{argument} must be above 0, got {value}")
+        if self.dropout is not None and not 0 <= self.dropout < 1:
+            raise LabError(f"dropout must be a probability in [0, 1), got {self.dropout}")
+        if not 0 < self.drops.factor < math.inf:
+            raise LabError(f"drops.factor must be a finite number above 0, got {self.drops.factor}")
+
+    @property
+    def optimizer_name(self) -> str:
+        """The part of the name after the slash."""
+        return self.name.rpartition("/")[2]
+
+    def stretched(self, epochs: float) -> Recipe:
+        """The same recipe squeezed or stretched to a budget of `epochs` effective epochs.
+
+        Drops keep their place relative to the budget, and the scope reaches the same final value:
+        (1 + γ₁)^(1/r) replaces 1 + γ₁ when there are r times as many outer updates.
+        """
+        ratio = epochs / self.epochs
+        optimizer = self.optimizer
+        if isinstance(optimizer, Inner):
+            optimizer = replace(optimizer, gamma1=math.expm1(math.log1p(optimizer.gamma1) / ratio))
+        drops = replace(self.drops, at=tuple(drop * ratio for drop in self.drops.at))
+        every = min(self.evaluate_every, epochs)
+        return replace(self, epochs=epochs, drops=drops, optimizer=optimizer, evaluate_every=every)

@@ -1,0 +1,174 @@
+"""The folder of a run: what it holds, and who may write into it.
+
+config.json     the recipe, the seed, versions and commit: what decides the run, and where it was made
+metrics.jsonl   one line per measurement
+tensorboard/    the same, for TensorBoard
+checkpoint.pt   where the run stands; checkpoint.previous.pt is the one before it
+weights.pt      at the end: the outer weights and their batch statistics, for `model.load_state_dict`
+summary.json    the outcome, once there is one
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, TextIO, cast
+
+from entropy_sgd.lab import LabError
+from entropy_sgd.lab.recipes import Recipe
+from entropy_sgd.lab.training import environment
+
+CONFIG, METRICS, SUMMARY, WEIGHTS = "config.json", "metrics.jsonl", "summary.json", "weights.pt"
+CHECKPOINTS = ("checkpoint.pt", "checkpoint.previous.pt")
+OURS = (
+    METRICS,
+    SUMMARY,
+    WEIGHTS,
+    *CHECKPOINTS,
+    "tensorboard",
+    CONFIG,
+)  # the last to go makes it a run's folder
+
+Record = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What decides the bits of a run."""
+
+    recipe: Recipe
+    seed: int = 0
+    final: bool = False
+    """Train on all the training data and read the test set once, at the end."""
+
+
+def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """A nest of dictionaries as one, with dotted names."""
+    flat: dict[str, Any] = {}
+    for key, value in tree.items():
+        if isinstance(value, dict):
+            flat |= flatten(cast("dict[str, Any]", value), f"{prefix}{key}.")
+        else:
+            flat[prefix + key] = value
+    return flat
+
+
+def write_json(path: Path, content: object) -> None:
+    """Write a JSON file whole or not at all."""
+    temporary = path.with_name(f"{path.name}.tmp")
+    with temporary.open("w", encoding="utf-8") as file:
+        json.dump(content, file, indent=2, ensure_ascii=False, allow_nan=False)
+        file.write("\n")
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+
+
+def read_json(path: Path) -> Record:
+    """Read a JSON file, or say what is wrong with it."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise LabError(f"{path} does not exist: {path.parent} is not the folder of a run") from error
+    except (OSError, ValueError) as error:
+        raise LabError(f"cannot read {path}: {error}") from error
+
+
+def prepare(
+    path: Path, settings: Mapping[str, Any], *, resume: bool, overwrite: bool, ours: tuple[str, ...]
+) -> bool:
+    """Make `path` ready for the run (or comparison) that `settings` decide; True if it continues one there.
+
+    A folder with anything else in it is refused. `resume` takes one with the same configuration, `overwrite`
+    deletes `ours` from it and nothing else.
+    """
+    if resume and overwrite:
+        raise LabError("--resume and --overwrite exclude each other")
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        present = [entry for entry in path.iterdir() if entry.name != f"{CONFIG}.tmp"]
+    except OSError as error:
+        raise LabError(f"cannot use {path} as the output folder: {error}") from error
+    if not present:
+        return False
+    if not (path / CONFIG).exists():
+        raise LabError(f"{path} holds other files and no {CONFIG}: choose another folder with --out")
+    if overwrite:
+        for entry in (path / f"{name}{ending}" for name in ours for ending in ("", ".tmp")):
+            if entry.is_dir():
+                shutil.rmtree(entry)
+            else:
+                entry.unlink(missing_ok=True)
+        return False
+    if not resume:
+        raise LabError(f"{path} already holds a run: continue it with --resume, replace it with --overwrite")
+    before, now = flatten(read_json(path / CONFIG)["settings"]), flatten(json.loads(json.dumps(settings)))
+    different = [key for key in now | before if before.get(key) != now.get(key)]
+    if different:
+        changes = "\n".join(f"  {key}: {before.get(key)} there, {now.get(key)} now" for key in different)
+        raise LabError(f"{path} holds a run with another configuration:\n{changes}")
+    return True
+
+
+class RunFolder:
+    """One run's folder, open for writing."""
+
+    def __init__(
+        self, path: Path, settings: Settings, *, resume: bool = False, overwrite: bool = False
+    ) -> None:
+        self.path = path
+        decided = asdict(settings)
+        self.resumed = prepare(path, decided, resume=resume, overwrite=overwrite, ours=OURS)
+        self.notes: list[str] = []
+        here = environment.describe()
+        if self.resumed:
+            before = read_json(path / CONFIG)["environment"]
+            self.notes += [
+                f"{key} is {here[key]} now and was {before.get(key)} when the run began: bits may differ"
+                for key in environment.DECIDES_BITS
+                if before.get(key) != here[key]
+            ]
+        else:
+            write_json(path / CONFIG, {"settings": decided, "environment": here})
+
+    @property
+    def summary(self) -> Record | None:
+        """The outcome, if the run has come to its end."""
+        return read_json(self.path / SUMMARY) if (self.path / SUMMARY).exists() else None
+
+    def write_summary(self, summary: Record) -> None:
+        """Record the outcome."""
+        write_json(self.path / SUMMARY, summary)
+
+
+class Metrics:
+    """metrics.jsonl, cut back on opening to what the checkpoint knew of."""
+
+    def __init__(self, folder: Path, size: int) -> None:
+        path = folder / METRICS
+        path.touch()
+        if path.stat().st_size < size:
+            raise LabError(
+                f"{path} is shorter than when the checkpoint was written: use --overwrite to train again"
+            )
+        os.truncate(path, size)
+        self._file: TextIO = path.open("a", encoding="utf-8")
+
+    def write(self, record: Record) -> None:
+        """Append one line."""
+        self._file.write(json.dumps(record, allow_nan=False) + "\n")
+        self._file.flush()
+
+    def sync(self) -> int:
+        """Put all lines on the disk and return the length of the file."""
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        return os.fstat(self._file.fileno()).st_size
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()

@@ -1,0 +1,226 @@
+"""The training loop, from the first batch to the summary.
+
+Progress is counted in effective epochs, gradient evaluations x batch / data size, for every optimizer alike:
+one `step()` is one gradient evaluation. Everything the next step depends on is in the checkpoint, so that a
+run that was stopped anywhere continues to the same bits.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from torch.nn.utils import clip_grad_norm_
+
+from entropy_sgd import LocalEntropy
+from entropy_sgd.lab import Diverged, Interrupted, LabError, data
+from entropy_sgd.lab.training import checkpoint, optimizers, tasks
+from entropy_sgd.lab.training.display import Display, duration
+from entropy_sgd.lab.training.evaluation import outer_weights
+from entropy_sgd.lab.training.folder import WEIGHTS, Metrics, Record, RunFolder, Settings
+from entropy_sgd.lab.training.stop import StopSignals
+
+
+def train(
+    settings: Settings,
+    folder: RunFolder,
+    *,
+    data_dir: Path | None = None,
+    device: str = "auto",
+    checkpoint_seconds: float = 30.0,
+    console: Console | None = None,
+) -> Record:
+    """Train as `settings` say, in `folder`, from its checkpoint if it has one, and return the summary."""
+    recipe, console = settings.recipe, console or Console()
+    if folder.summary is not None and folder.summary["status"] == "finished":
+        console.print(f"{folder.path} is finished already", highlight=False, soft_wrap=True)
+        return folder.summary
+
+    dataset = data.load(recipe.data, data_dir, final=settings.final)
+    torch.manual_seed(
+        settings.seed
+    )  # decides the initial weights and dropout; batches and noise have their own
+    task = tasks.build(recipe, dataset, settings.seed, _device(device))
+    model = task.model
+    optimizer = optimizers.build(recipe.optimizer, model.parameters(), settings.seed)
+    base_lr = optimizer.param_groups[0]["lr"]
+
+    steps_per_epoch = task.size / task.batch
+    total = max(1, round(recipe.epochs * steps_per_epoch))
+    step, seconds, losses, count, metrics_size = 0, 0.0, 0.0, 0, 0
+
+    saved, complaints = checkpoint.load(folder.path)
+    if saved is not None:
+        step, seconds = saved["step"], saved["seconds"]
+        losses, count, metrics_size = saved["losses"], saved["count"], saved["metrics_size"]
+        model.load_state_dict(saved["model"])
+        optimizer.load_state_dict(saved["optimizer"])
+        task.load_state_dict(saved["task"])
+        _set_generators(saved["generators"])
+
+    def save() -> None:
+        state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "task": task.state_dict()}
+        if not all(bool(value.isfinite().all()) for value in state["model"].values()):
+            raise Diverged(f"weights that are not finite at step {step} of {total}")
+        counts = {
+            "step": step,
+            "seconds": seconds,
+            "losses": losses,
+            "count": count,
+            "metrics_size": metrics.sync(),
+        }
+        checkpoint.save(folder.path, {**counts, **state, "generators": _generators()})
+
+    title = f"{recipe.name} seed {settings.seed}"
+    metrics = Metrics(folder.path, metrics_size)
+    board = _tensorboard(folder.path, step)
+    try:
+        with StopSignals() as stop, Display(console, title, recipe.epochs, recipe.metric) as display:
+            for note in (*folder.notes, *(f"{text}: the one before it is used" for text in complaints)):
+                display.say(f"note: {note}")
+            if saved is not None:
+                display.say(f"resumed at step {step} of {total}")
+            began = saved_at = time.monotonic()
+            began -= seconds
+            while step < total:
+                epoch = step / steps_per_epoch
+                lr = base_lr * recipe.drops.scale(epoch)
+                for group in optimizer.param_groups:
+                    group["lr"] = lr
+                optimizer.zero_grad()
+                loss = task.loss()
+                (loss * task.scale if task.scale != 1 else loss).backward()
+                value = loss.item()
+                if not math.isfinite(value):
+                    raise Diverged(f"a loss of {value} at step {step + 1} of {total}")
+                if recipe.clip_norm is not None:
+                    clip_grad_norm_(model.parameters(), recipe.clip_norm)
+                optimizer.step()
+
+                step, losses, count = step + 1, losses + value, count + 1
+                now = time.monotonic()
+                seconds = now - began
+                display.advance(step / steps_per_epoch, now)
+                evaluating = step == total or _passes(recipe.evaluate_every * steps_per_epoch, step)
+                if evaluating or _passes(recipe.log_every * steps_per_epoch, step):
+                    record: Record = {
+                        "step": step,
+                        "epoch": step / steps_per_epoch,
+                        "loss": losses / count,
+                        "lr": lr,
+                    }
+                    record |= {"seconds": seconds, **_diagnostics(optimizer)}
+                    losses, count = 0.0, 0
+                    if evaluating and dataset.validation is not None:
+                        with outer_weights(task, optimizer):
+                            judged = task.judge("validation")
+                        record |= {"validation_loss" if key == "loss" else key: judged[key] for key in judged}
+                    metrics.write(record)
+                    for key, entry in record.items():
+                        if entry is not None and key != "step":
+                            board.add_scalar(key, entry, step)
+                    display.show(record, evaluated=evaluating)
+                if stop.received is not None or now - saved_at >= checkpoint_seconds or step == total:
+                    save()
+                    saved_at = time.monotonic()
+                if stop.received is not None and step < total:
+                    raise Interrupted(
+                        stop.received, f"stopped at step {step} of {total}, and saved: use --resume"
+                    )
+
+            summary = _conclude(settings, task, optimizer, folder.path)
+            summary |= {"gradient_evaluations": step, "epochs": step / steps_per_epoch, "seconds": seconds}
+            folder.write_summary(summary)
+            display.say(f"{title}: {describe(summary)} in {duration(seconds)}: {folder.path}")
+            return summary
+    except Diverged as error:
+        folder.write_summary(
+            {"status": "diverged", "recipe": recipe.name, "seed": settings.seed, "reason": str(error)}
+        )
+        raise Diverged(f"{title}: {error}. The last good checkpoint is kept in {folder.path}") from None
+    except OSError as error:
+        raise LabError(
+            f"cannot go on writing to {folder.path}: {error}. The last checkpoint is intact."
+        ) from error
+    finally:
+        metrics.close()
+        board.close()
+
+
+def _passes(period: float, step: int) -> bool:
+    """Whether a whole multiple of `period`, in steps, lies in (step - 1, step]."""
+    return math.floor(step / period + 1e-9) > math.floor((step - 1) / period + 1e-9)
+
+
+def _device(name: str) -> torch.device:
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        torch.empty(0, device=name)
+        return torch.device(name)
+    except (RuntimeError, AssertionError) as error:
+        raise LabError(f"device {name!r} cannot be used: {str(error).partition(chr(10))[0]}") from error
+
+
+def _generators() -> dict[str, Any]:
+    """The state of torch's own generators, which dropout draws from."""
+    return {"cpu": torch.get_rng_state(), "cuda": torch.cuda.get_rng_state_all()}
+
+
+def _set_generators(state: dict[str, Any]) -> None:
+    torch.set_rng_state(state["cpu"])
+    if state["cuda"]:
+        torch.cuda.set_rng_state_all(state["cuda"])
+
+
+def _tensorboard(folder: Path, step: int) -> Any:
+    """A writer that hides what earlier writers in the folder said of later steps."""
+    from torch.utils.tensorboard import SummaryWriter  # takes a second to import
+
+    return SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1)  # pyright: ignore[reportUnknownVariableType]
+
+
+def _diagnostics(optimizer: torch.optim.Optimizer) -> Record:
+    """The scope, the lengths and the angle of the last whole cycle; None where there is nothing to report."""
+    if not isinstance(optimizer, LocalEntropy):
+        return {}
+    values = optimizer.diagnostics()
+    cosine = values.pop("cosine")
+    # rounding may push the cosine past 1; NaN, before the first whole cycle, stays NaN
+    values["angle"] = math.nan if math.isnan(cosine) else math.degrees(math.acos(max(-1.0, min(1.0, cosine))))
+    return {key: value if math.isfinite(value) else None for key, value in values.items()}
+
+
+def _conclude(settings: Settings, task: tasks.Task, optimizer: torch.optim.Optimizer, folder: Path) -> Record:
+    """Keep the outer weights and judge them, on the test set too if the run is final."""
+    with outer_weights(task, optimizer):
+        weights = task.model.state_dict()
+        temporary = folder / f"{WEIGHTS}.tmp"
+        torch.save(weights, temporary)
+        temporary.replace(folder / WEIGHTS)
+        return {
+            "status": "finished",
+            "recipe": settings.recipe.name,
+            "seed": settings.seed,
+            "final": settings.final,
+            "metric": settings.recipe.metric,
+            "validation": None if task.data.validation is None else task.judge("validation"),
+            "test": task.judge("test") if settings.final else None,
+            "parameters": sum(parameter.numel() for parameter in task.model.parameters()),
+            "weights_sha256": checkpoint.digest(weights),
+        }
+
+
+def describe(summary: Record) -> str:
+    """The outcome in a few words."""
+    units = {"error": "{:.2f} % error", "perplexity": "perplexity {:.2f}", "nats": "{:.4f} nats"}
+    parts = [
+        f"{split} {units[summary['metric']].format(summary[split][summary['metric']])}"
+        for split in ("validation", "test")
+        if summary[split] is not None
+    ]
+    return ", ".join(parts) or "no validation data"

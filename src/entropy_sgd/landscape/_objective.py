@@ -1,0 +1,260 @@
+"""The loss over all of ``batches`` as a function of one flat vector of weights.
+
+    f(w) = sum_b (N_b / N) loss_fn(model_w(inputs_b), targets_b),        the paper's eq. (5)
+
+Everything else in this package asks this object for values, gradients and Hessian-vector products and knows
+nothing of modules. ``w`` holds the parameters with ``requires_grad``, in the order of ``model.parameters()``;
+frozen and integer parameters are constants of the function.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm  # pyright: ignore[reportPrivateUsage]
+
+from ._batches import Batches, Samples, describe
+from ._mode import measuring
+from ._transforms import (
+    VECTORS,
+    call,
+    derivative,
+    gradient,
+    gradient_and_value,
+    over_rows,
+    prepare,
+    transposed_derivative,
+)
+
+LossFunction = Callable[[Any, Any], Tensor]
+
+
+class Objective:
+    """f with its derivatives at the model's weights ``weights``. Use through ``objective``."""
+
+    def __init__(self, model: nn.Module, loss_fn: LossFunction, batches: Batches, dtype: torch.dtype | None):
+        parameters = trainable(model)
+        first = next(iter(parameters.values()))
+        self.dtype = torch.promote_types(first.dtype, torch.float32) if dtype is None else dtype
+        if self.dtype not in (torch.float32, torch.float64):
+            raise TypeError(f"dtype must be torch.float32 or torch.float64, got {self.dtype}")
+        self.device = first.device
+        self._model, self._loss_fn = model, loss_fn
+        self._forwards: bool | None = None  # whether torch can differentiate the gradient forwards
+        self._names = list(parameters)
+        self._shapes = [p.shape for p in parameters.values()]
+        self.sizes = [p.numel() for p in parameters.values()]
+        self.n = sum(self.sizes)
+        self._samples = Samples(batches, self.device, self.dtype)
+        self.weights = torch.cat([self._samples.cast(p).flatten() for p in parameters.values()])
+        # Copies: what a forward pass writes into a buffer must not reach the model.
+        fixed = {name: p for name, p in model.named_parameters() if not p.requires_grad}
+        fixed |= dict(model.named_buffers())
+        self._fixed = {name: self._samples.cast(tensor).clone() for name, tensor in fixed.items()}
+        self.start = float(self.value(self.weights))
+        if not math.isfinite(self.start):
+            raise ValueError(f"the loss at the model's weights is {self.start}; it must be finite")
+
+    def value(self, w: Tensor) -> Tensor:
+        """The number f(w)."""
+        with torch.no_grad():
+            return self._mean(lambda inputs, targets: self._loss(self.split(w), inputs, targets))
+
+    def gradient(self, w: Tensor) -> Tensor:
+        """The gradient of f at ``w``."""
+        return finite("gradient", self._mean(lambda inputs, targets: self._gradient(w, inputs, targets)))
+
+    def values_and_gradients(self, points: Tensor) -> tuple[Tensor, Tensor]:
+        """Values (K,) and gradients (K, n) of f at the rows of ``points`` (K, n)."""
+
+        def batch(inputs: Any, targets: Any) -> Tensor:
+            def loss(w: Tensor) -> Tensor:
+                return self._loss(self.split(w), inputs, targets)
+
+            def row(w: Tensor) -> Tensor:
+                slope, value = gradient_and_value(loss, w)
+                return torch.cat([slope, value.reshape(1)])
+
+            return over_rows(row, points)
+
+        both = self._mean(batch)
+        return both[:, -1], both[:, :-1]
+
+    def products(self, vectors: Tensor) -> Tensor:
+        """H v for each row v of ``vectors`` (K, n)."""
+        return self._forwards_or_backwards(
+            lambda: self._products(vectors, derivative),
+            # H is symmetric: its transpose gives the same, through two passes backwards.
+            lambda: self._products(vectors, transposed_derivative),
+        )
+
+    def block_products(self, k: int, vectors: Tensor) -> Tensor:
+        """H v without its rows above parameter k, for vectors (K, sizes[k]) that live on parameter k.
+
+        Only what parameter k feeds is differentiated forwards, and only parameters k, k + 1, ... backwards:
+        for the last layers of a network a small part of the work. Symmetry gives the rows above.
+        """
+        parameters = self.split(self.weights)
+
+        def batch(inputs: Any, targets: Any) -> Tensor:
+            def loss(tail: tuple[Tensor, ...]) -> Tensor:
+                return self._loss((*parameters[:k], *tail), inputs, targets)
+
+            def slope(p: Tensor) -> Tensor:
+                return torch.cat([t.flatten() for t in gradient(loss, (p, *parameters[k + 1 :]))])
+
+            def row(v: Tensor) -> Tensor:
+                return derivative(slope, parameters[k], v.view(self._shapes[k]))
+
+            return over_rows(row, vectors)
+
+        def whole() -> Tensor:
+            first = sum(self.sizes[:k])
+            embedded = nn.functional.pad(vectors, (first, self.n - first - self.sizes[k]))
+            return self._products(embedded, transposed_derivative)[:, first:]
+
+        return self._forwards_or_backwards(lambda: self._mean(batch), whole)
+
+    def sample_gradients(self) -> Generator[Tensor]:
+        """The gradients of each sample's own loss, (samples, n), a few at a time."""
+
+        def row(w: Tensor, x: Tensor, y: Tensor) -> Tensor:
+            return self._gradient(w, x[None], y[None])
+
+        for inputs, targets, _ in self._samples:
+            tensors = isinstance(inputs, Tensor) and isinstance(targets, Tensor)
+            if not tensors or inputs.dim() == 0 or targets.dim() == 0 or len(inputs) != len(targets):
+                raise TypeError(
+                    "batches: per-sample gradients need inputs and targets with one sample per entry of "
+                    f"dimension 0, got {describe(inputs)} and {describe(targets)}"
+                )
+            for i in range(0, len(inputs), VECTORS):
+                x, y = inputs[i : i + VECTORS], targets[i : i + VECTORS]
+                # The weights get the batch dimension too (without a copy): LSTM cells work in place on them.
+                points = self.weights.expand(len(x), -1)
+                yield finite("gradient", over_rows(row, points, x, y))
+
+    def outputs(self, w: Tensor) -> Generator[tuple[Any, Any, Tensor, float]]:
+        """(outputs, targets, loss, share of all samples) of each batch at ``w``, without gradients."""
+        for inputs, targets, size in self._samples:
+            with torch.no_grad():
+                outputs = self._outputs(self.split(w), inputs)
+                loss = self._checked(self._loss_fn(outputs, targets))
+            yield outputs, targets, loss, size / self._samples.total
+
+    def recompute_statistics(self, w: Tensor) -> None:
+        """Batch normalisation's running means and variances at ``w``: the mean over the batches."""
+        modules = cast(Iterable[tuple[str, nn.Module]], self._model.named_modules())
+        layers = {
+            name: layer
+            for name, layer in modules
+            if isinstance(layer, _BatchNorm) and layer.track_running_stats
+        }
+        momenta = [layer.momentum for layer in layers.values()]
+        for name, layer in layers.items():
+            self._fixed[f"{name}.num_batches_tracked".lstrip(".")].zero_()
+            layer.momentum, layer.training = None, True  # None: the mean of all batches, not of the last ones
+        try:
+            for _ in self.outputs(w) if layers else ():
+                pass
+        finally:
+            for layer, momentum in zip(layers.values(), momenta, strict=True):
+                layer.momentum, layer.training = momentum, False
+
+    def split(self, w: Tensor) -> tuple[Tensor, ...]:
+        """The vector ``w`` as one tensor a parameter."""
+        parts = w.split_with_sizes(self.sizes)
+        return tuple(part.view(shape) for part, shape in zip(parts, self._shapes, strict=True))
+
+    def _products(
+        self, vectors: Tensor, differentiate: Callable[[Callable[[Tensor], Tensor], Tensor, Tensor], Tensor]
+    ) -> Tensor:
+        def batch(inputs: Any, targets: Any) -> Tensor:
+            def slope(w: Tensor) -> Tensor:
+                return self._gradient(w, inputs, targets)
+
+            def row(v: Tensor) -> Tensor:
+                return differentiate(slope, self.weights, v)
+
+            return over_rows(row, vectors)
+
+        return self._mean(batch)
+
+    def _forwards_or_backwards(
+        self, forwards: Callable[[], Tensor], backwards: Callable[[], Tensor]
+    ) -> Tensor:
+        """Forward derivatives are faster, but torch does not have them for all its functions (mse_loss)."""
+        if self._forwards is not False:
+            try:
+                result = forwards()
+            except (NotImplementedError, RuntimeError):
+                if self._forwards:
+                    raise
+            else:
+                self._forwards = True
+                return finite("Hessian", result)
+        result = backwards()
+        self._forwards = False
+        return finite("Hessian", result)
+
+    def _gradient(self, w: Tensor, inputs: Any, targets: Any) -> Tensor:
+        def loss(v: Tensor) -> Tensor:
+            return self._loss(self.split(v), inputs, targets)
+
+        return gradient(loss, w)
+
+    def _loss(self, parameters: tuple[Tensor, ...], inputs: Any, targets: Any) -> Tensor:
+        return self._checked(self._loss_fn(self._outputs(parameters, inputs), targets))
+
+    def _outputs(self, parameters: tuple[Tensor, ...], inputs: Any) -> Any:
+        return call(
+            self._model, {**self._fixed, **dict(zip(self._names, parameters, strict=True))}, (inputs,)
+        )
+
+    def _checked(self, loss: Any) -> Tensor:
+        if not isinstance(loss, Tensor) or loss.numel() != 1:
+            raise ValueError(f"loss_fn must return one number, the mean over the batch; got {describe(loss)}")
+        return loss.reshape(()).to(self.dtype)
+
+    def _mean(self, term: Callable[[Any, Any], Tensor]) -> Tensor:
+        result = torch.zeros((), dtype=self.dtype, device=self.device)
+        for inputs, targets, size in self._samples:
+            result = result + term(inputs, targets) * (size / self._samples.total)
+        return result
+
+
+@contextmanager
+def objective(
+    model: nn.Module, loss_fn: LossFunction, batches: Batches, dtype: torch.dtype | None
+) -> Generator[Objective]:
+    """The objective of ``model``, which is in eval mode as long as this context lasts."""
+    prepare()
+    with measuring(model):
+        yield Objective(model, loss_fn, batches, dtype)
+
+
+def finite(name: str, derivatives: Tensor) -> Tensor:
+    """``derivatives``, if finite: a finite loss is no proof of that (tanh of an infinite input)."""
+    if not bool(torch.isfinite(derivatives).all()):
+        raise ValueError(
+            f"the {name} of the loss is not finite at the model's weights: look at model and batches"
+        )
+    return derivatives
+
+
+def trainable(model: nn.Module) -> dict[str, Tensor]:
+    """The parameters that a measurement is about: those with ``requires_grad``, checked."""
+    parameters = {name: p.detach() for name, p in model.named_parameters() if p.requires_grad}
+    if not parameters:
+        raise ValueError("model has no parameter with requires_grad: there is nothing to measure")
+    for name, p in parameters.items():
+        if p.is_complex():
+            raise TypeError(f"model: parameter {name!r} is complex; only real parameters are supported")
+        if not bool(torch.isfinite(p).all()):
+            raise ValueError(f"model: parameter {name!r} holds values that are not finite")
+    return parameters

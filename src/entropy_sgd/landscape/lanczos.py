@@ -1,0 +1,112 @@
+"""Block Lanczos with full reorthogonalisation.
+
+From a block of starting vectors V = Q_1 R the recurrence  H Q_j = Q_{j-1} B_{j-1}^T + Q_j A_j + Q_{j+1} B_j
+builds an orthonormal basis Q = (Q_1, ..., Q_m) of a Krylov space and the block tridiagonal T = Q^T H Q. With
+T = U diag(theta) U^T, any function of H between starting vectors is
+
+    v_i^T g(H) v_j  ~  sum_k g(theta_k) c_ki c_kj,        c = U_1^T R,
+
+exactly for polynomials up to degree 2m - 1, and exactly for all g once the space is invariant. Rounding makes
+the plain recurrence lose orthogonality and report copies of eigenvalues it has found before; here every new
+block is orthogonalised against all the others, so it cannot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ._linalg import eigh, lengths, qr, svd
+
+
+@dataclass(frozen=True)
+class Krylov:
+    """What block Lanczos found: T, R, the basis and the coupling to the block that was not built."""
+
+    matrix: Tensor  # T (m, m), float64
+    start: Tensor  # R (r, b), float64: the starting vectors in terms of the first block
+    basis: Tensor  # Q (m, n), one vector a row
+    blocks: list[int]  # the number of vectors in each block
+    coupling: Tensor  # B_m (r, size of the last block), float64; no rows if the space is invariant
+
+    def ritz(self) -> tuple[Tensor, Tensor]:
+        """Ritz values theta (m,), ascending, and the components c (m, b) of the starting vectors."""
+        theta, vectors = eigh(self.matrix)
+        return theta, vectors[: len(self.start)].T @ self.start
+
+    def solve(self, shift: float) -> tuple[Tensor, Tensor]:
+        """v_i^T (H + shift)^-1 v_i and the squared norms of the residuals behind it, each of shape (b,)."""
+        theta, vectors = eigh(self.matrix)
+        components = vectors[: len(self.start)].T @ self.start
+        solution = vectors @ (components / (theta + shift)[:, None])
+        residual = self.coupling @ solution[len(solution) - self.blocks[-1] :]
+        return (components**2 / (theta + shift)[:, None]).sum(0), (residual**2).sum(0)
+
+    def without_last(self, count: int) -> Krylov:
+        """The result that ``count`` steps fewer would have given."""
+        kept = self.blocks[: len(self.blocks) - count]
+        m, last = sum(kept), self.blocks[len(kept)]
+        coupling = self.matrix[m : m + last, m - kept[-1] : m]
+        return Krylov(self.matrix[:m, :m], self.start, self.basis[:m], kept, coupling)
+
+
+def block_lanczos(
+    products: Callable[[Tensor], Tensor],
+    start: Tensor,
+    steps: int,
+    report: Callable[[float], None] = lambda fraction: None,
+) -> Krylov:
+    """``steps`` steps from the rows of ``start`` (b, n); fewer if the space becomes invariant before.
+
+    ``products`` maps rows (K, n) to H times each row. Vectors that depend on the others are dropped, so
+    blocks can become smaller.
+    """
+    b, n = start.shape
+    # A direction this small against the operator is rounding error.
+    epsilon = 10 * n**0.5 * torch.finfo(start.dtype).eps
+    basis = torch.empty(min(b * steps, n), n, dtype=start.dtype, device=start.device)
+    matrix = torch.zeros(len(basis), len(basis), dtype=torch.float64)
+    block, r = _orthonormal(start, basis[:0], 0, epsilon * float(lengths(start).max()))
+    blocks: list[int] = []
+    coupling = r[:0, :0]
+    scale = 0.0
+    m = 0
+    while len(block):
+        basis[m : m + len(block)] = block
+        blocks.append(len(block))
+        rest = products(block)
+        here = slice(m, m + len(block))
+        diagonal = (rest @ block.T).cpu().double()
+        matrix[here, here] = (diagonal + diagonal.T) / 2
+        m += len(block)
+        scale = max(scale, float(lengths(rest).max()))
+        block, coupling = _orthonormal(rest, basis[:m], sum(blocks[-2:]), epsilon * scale)
+        report(len(blocks) / steps)
+        if len(blocks) == steps or not len(block):
+            break
+        block, coupling = block[: len(basis) - m], coupling[: len(basis) - m]
+        matrix[m : m + len(block), here] = coupling
+        matrix[here, m : m + len(block)] = coupling.T
+    return Krylov(matrix[:m, :m], r, basis[:m], blocks, coupling)
+
+
+def _orthonormal(rows: Tensor, basis: Tensor, last: int, floor: float) -> tuple[Tensor, Tensor]:
+    """Orthonormal Q (r, n) and C (r, b) with rows = C^T Q + (a part in the span of ``basis``).
+
+    Directions shorter than ``floor`` are dropped. But for rounding, the rows overlap only with the ``last``
+    vectors of the basis. These overlaps are removed first, and what rounding left along all the others once Q
+    has unit length, so that one look at the whole basis is enough also for directions that were short.
+    """
+    near = basis[len(basis) - last :]
+    rows = torch.addmm(rows, rows @ near.T, near, alpha=-1.0)
+    q, triangle = qr(rows.T)  # (n, k), (k, b)
+    left, singular, right = svd(triangle)
+    kept = int((singular > floor).sum())
+    coefficients = singular[:kept, None] * right[:kept]
+    q = (q @ left[:, :kept]).T
+    q = torch.addmm(q, q @ basis.T, basis, alpha=-1.0)
+    q, signs = qr(q.T)  # signs: diagonal, +1 or -1 up to rounding
+    return (q * signs.diagonal().sign()).T, coefficients.cpu().double()

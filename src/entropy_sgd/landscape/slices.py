@@ -1,0 +1,193 @@
+"""Loss and error along a line between two sets of weights, and on a plane through one.
+
+Random directions are filter-normalised: each filter (the weights of one output unit) of a direction gets the
+length of that filter in the model, and biases and normalisation parameters get zero, so that slices of
+different networks can be compared (Li et al., "Visualizing the loss landscape of neural nets", 2018).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from ._batches import describe
+from ._checks import count, positive
+from ._linalg import lengths
+from ._objective import Batches, LossFunction, Objective, objective, trainable
+from ._progress import Progress
+from ._random import generator
+
+Weights = nn.Module | Mapping[str, Tensor] | Tensor
+ErrorFunction = Callable[[Any, Any], float | Tensor]
+
+
+@dataclass(frozen=True)
+class Line:
+    """A slice from one set of weights (position 0) to another (position 1)."""
+
+    positions: Tensor
+    loss: Tensor
+    error: Tensor | None
+    """The share of wrong answers; None where targets are no classes and no ``error_fn`` was given."""
+
+
+@dataclass(frozen=True)
+class Plane:
+    """A slice through the model's weights, which are at (0, 0): rows follow ``first``, columns ``second``."""
+
+    first: Tensor
+    second: Tensor
+    loss: Tensor
+    error: Tensor | None
+    """The share of wrong answers; None where targets are no classes and no ``error_fn`` was given."""
+
+
+def line(
+    model: nn.Module,
+    loss_fn: LossFunction,
+    batches: Batches,
+    start: Weights,
+    end: Weights,
+    *,
+    positions: Tensor | None = None,
+    error_fn: ErrorFunction | None = None,
+    dtype: torch.dtype | None = None,
+    progress: bool = True,
+) -> Line:
+    """Loss and error at ``(1 - p) * start + p * end`` for each of ``positions``.
+
+    Args:
+        model: gives the architecture and what is not trainable; it is measured in eval mode and left as it
+            was. Running statistics of batch normalisation belong to one set of weights only, so at every
+            position they are computed anew from ``batches``.
+        loss_fn: ``loss_fn(model(inputs), targets)``, the mean over a batch.
+        batches: a re-iterable of ``(inputs, targets)``.
+        start: a module like ``model``, its ``state_dict``, or a flat vector of the trainable parameters.
+        end: the same.
+        positions: any numbers, also outside [0, 1]; 51 from -0.25 to 1.25 if not given.
+        error_fn: ``error_fn(outputs, targets)``, a mean over the batch; if not given, the share of targets
+            (whole numbers) that the largest of the outputs (of the first, if there are several) misses.
+        dtype: the type everything is computed in: the parameters' own if not given.
+        progress: show on standard error how far it is, once it takes more than 10 seconds.
+
+    """
+    where = torch.linspace(-0.25, 1.25, 51, dtype=torch.float64) if positions is None else positions
+    where = torch.as_tensor(where, dtype=torch.float64).flatten()
+    with objective(model, loss_fn, batches, dtype) as f:
+        a, b = _vector("start", start, model, f), _vector("end", end, model, f)
+        points = ((1 - float(p)) * a + float(p) * b for p in where)
+        loss, error = _measure(f, points, len(where), error_fn, Progress("line", progress))
+        return Line(where, loss, error)
+
+
+def plane(
+    model: nn.Module,
+    loss_fn: LossFunction,
+    batches: Batches,
+    *,
+    radius: float = 1.0,
+    points: int = 21,
+    directions: tuple[Weights, Weights] | None = None,
+    seed: int = 0,
+    error_fn: ErrorFunction | None = None,
+    dtype: torch.dtype | None = None,
+    progress: bool = True,
+) -> Plane:
+    """Loss and error at the model's weights plus multiples of two directions.
+
+    Args:
+        model: as for ``line``; its weights are the origin.
+        loss_fn: ``loss_fn(model(inputs), targets)``, the mean over a batch.
+        batches: a re-iterable of ``(inputs, targets)``.
+        radius: the largest multiple of each direction, on both sides.
+        points: positions along each direction (odd numbers include the origin).
+        directions: two directions, each like ``line``'s weights; filter-normalised random ones if not given.
+        seed: of the random directions; torch's global generator is left alone.
+        error_fn: as for ``line``.
+        dtype: as for ``line``.
+        progress: as for ``line``.
+
+    """
+    radius, points = positive("radius", radius), count("points", points, least=2)
+    side = torch.linspace(-radius, radius, points, dtype=torch.float64)
+    with objective(model, loss_fn, batches, dtype) as f:
+        if directions is None:
+            stream = generator(seed)
+            a, b = (random_direction(model, stream).to(f.device, f.dtype) for _ in range(2))
+        else:
+            a, b = (_vector("directions", direction, model, f) for direction in directions)
+        grid = (f.weights + float(p) * a + float(q) * b for p in side for q in side)
+        loss, error = _measure(f, grid, points**2, error_fn, Progress("plane", progress))
+        square = (points, points)
+        return Plane(side, side.clone(), loss.view(square), None if error is None else error.view(square))
+
+
+def random_direction(model: nn.Module, stream: torch.Generator) -> Tensor:
+    """A filter-normalised Gaussian direction, flat and in parameter order, in float64 on the CPU."""
+    parts: list[Tensor] = []
+    for p in trainable(model).values():
+        rows = p.detach().cpu().double().flatten(1) if p.dim() > 1 else torch.zeros(p.numel(), 1)
+        draw = torch.randn(rows.shape, generator=stream, dtype=torch.float64)
+        parts.append((draw * (lengths(rows) / lengths(draw))[:, None]).flatten())
+    return torch.cat(parts)
+
+
+def classification_error(outputs: Any, targets: Any) -> Tensor | None:
+    """The share of ``targets`` that are not the largest of ``outputs``; None if they are no classes."""
+    while isinstance(outputs, tuple | list):
+        outputs = cast(list[Any], outputs)[0]
+    if not isinstance(targets, Tensor) or targets.is_floating_point() or not isinstance(outputs, Tensor):
+        return None
+    for dimension in (-1, 1):  # classes last, or second as in torch's losses
+        if outputs.dim() < 2:
+            break
+        answers = outputs.argmax(dimension)
+        if answers.numel() == targets.numel():
+            return (answers.flatten() != targets.flatten()).double().mean()
+    return None
+
+
+def _measure(
+    f: Objective, points: Any, total: int, error_fn: ErrorFunction | None, bar: Progress
+) -> tuple[Tensor, Tensor | None]:
+    """Loss and error at each of ``points``."""
+    losses: list[float] = []
+    errors: list[float] = []
+    for done, w in enumerate(points, start=1):
+        f.recompute_statistics(w)
+        loss = error = 0.0
+        for outputs, targets, batch_loss, share in f.outputs(w):
+            loss += share * float(batch_loss)
+            wrong = (error_fn or classification_error)(outputs, targets)
+            error += share * (float("nan") if wrong is None else float(wrong))
+        losses.append(loss)
+        errors.append(error)
+        bar.at(done / total)
+    error = torch.tensor(errors, dtype=torch.float64)
+    nothing = error_fn is None and bool(error.isnan().all())
+    return torch.tensor(losses, dtype=torch.float64), None if nothing else error
+
+
+def _vector(name: str, weights: Weights, model: nn.Module, f: Objective) -> Tensor:
+    """The trainable parameters in ``weights`` as one vector."""
+    if isinstance(weights, nn.Module):
+        weights = weights.state_dict()
+    if isinstance(weights, Tensor):
+        vector = weights.detach()
+        if vector.shape != (f.n,):
+            raise ValueError(f"{name} must have {f.n} entries, as many as the model, got {describe(weights)}")
+    else:
+        parts: list[Tensor] = []
+        for key, p in trainable(model).items():
+            if key not in weights or weights[key].shape != p.shape:
+                found = describe(weights[key]) if key in weights else "nothing"
+                raise ValueError(f"{name} must hold {key!r} of shape {tuple(p.shape)}, got {found}")
+            parts.append(weights[key].detach().flatten())
+        vector = torch.cat(parts)
+    if not bool(torch.isfinite(vector).all()):
+        raise ValueError(f"{name} holds values that are not finite")
+    return vector.to(f.device, f.dtype)

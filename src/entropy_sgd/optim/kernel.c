@@ -1,0 +1,195 @@
+/* The Langevin step in one pass over memory: lines 3 to 6 of Algorithm 1 with the noise made in registers.
+ *
+ * kernel.py loads this library with ctypes. It knows nothing of Python or torch: plain float32 arrays come in.
+ * Work is cut into chunks of CHUNK tiles; a chunk's result depends on the chunk alone, so neither the weights
+ * nor the sums depend on the number of threads. Threads come from the OpenMP runtime that torch has loaded
+ * already (its GOMP_parallel is handed in): a second pool would fight torch's for the cores. */
+
+#include <stdint.h>
+#include <stddef.h>
+#include <string.h>
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+/* The constants of noise.py. */
+#define ROUNDS 7
+#define MULTIPLIER0 0xD2511F53u
+#define MULTIPLIER1 0xCD9E8D57u
+#define INCREMENT0 0x9E3779B9u
+#define INCREMENT1 0xBB67AE85u
+#define SIGN 0x80000000u
+#define BLOCKS 16
+#define TILE 64
+#define SQRT_HALF_BITS 0x3F3504F3
+#define LN2 ((float)0.69314718055994530942)
+#define ANGLE ((float)(3.14159265358979323846 / 4 / 2147483648.0))
+#define LOG0 ((float)0.6665559726)
+#define LOG1 ((float)0.4120303931)
+#define SIN0 ((float)-0.1666665494)
+#define SIN1 ((float)0.0083321781)
+#define SIN2 ((float)-0.000195173)
+#define COS0 ((float)-0.4999989478)
+#define COS1 ((float)0.0416562946)
+#define COS2 ((float)-0.0013597823)
+
+#define CHUNK 256 /* tiles: 16,384 elements, 5 arrays of which fill a third of a megabyte */
+
+#define INLINE static inline __attribute__((always_inline))
+
+/* Where a draw stands; element and parameter complete it. */
+typedef struct {
+    uint64_t seed;
+    uint64_t t, l;
+} Address;
+
+/* One parameter, or a slice of it that begins at element `start`. `v` and `kept` may be NULL. */
+typedef struct {
+    float *x_prime;
+    const float *gradient;
+    float *x, *mu, *v, *kept;
+    int64_t numel, start, parameter;
+    int64_t first; /* nonzero at the first step of a cycle: line 1, and kept = grad f(x) */
+} Tensor;
+
+typedef struct {
+    Address address;
+    const Tensor *tensors;
+    int64_t count;
+    float gamma, weight_decay, inner_lr, inner_momentum, noise_scale, alpha, sign;
+    int32_t inner_nesterov;
+} Step;
+
+/* One tile of a tensor. */
+typedef struct {
+    float *x_prime;
+    const float *gradient;
+    float *x, *mu, *v, *kept;
+} Row;
+
+#if defined(__x86_64__)
+#define SUFFIX _avx512
+#define TARGET __attribute__((target("avx512f,avx512dq,avx512bw,avx512vl,prefer-vector-width=512")))
+#define BYTES 64
+#define MUL(a, b) ((U64)_mm512_mul_epu32((__m512i)(a), (__m512i)(b)))
+#define SQRT(x) ((F32)_mm512_sqrt_ps((__m512)(x)))
+#include "kernel_isa.h"
+
+#define SUFFIX _avx2
+#define TARGET __attribute__((target("avx2")))
+#define BYTES 32
+#define MUL(a, b) ((U64)_mm256_mul_epu32((__m256i)(a), (__m256i)(b)))
+#define SQRT(x) ((F32)_mm256_sqrt_ps((__m256)(x)))
+#include "kernel_isa.h"
+
+#define SUFFIX _base
+#define TARGET
+#define BYTES 16
+#define MUL(a, b) ((U64)_mm_mul_epu32((__m128i)(a), (__m128i)(b)))
+#define SQRT(x) ((F32)_mm_sqrt_ps((__m128)(x)))
+#include "kernel_isa.h"
+#else
+#define SUFFIX _base
+#define TARGET
+#define BYTES 16
+#define MUL(a, b) (((a) & 0xFFFFFFFFu) * ((b) & 0xFFFFFFFFu))
+#define SQRT(x) \
+    ((F32){__builtin_sqrtf((x)[0]), __builtin_sqrtf((x)[1]), __builtin_sqrtf((x)[2]), __builtin_sqrtf((x)[3])})
+#include "kernel_isa.h"
+#endif
+
+typedef void (*Langevin)(const Step *, int64_t, int64_t, int64_t, double *);
+typedef void (*Gaussian)(const Address *, int64_t, int64_t, int64_t, float *);
+static Langevin langevin = langevin_base;
+static Gaussian gaussian = gaussian_base;
+
+/* Of the interface between this file and kernel.py. */
+int entropy_version(void)
+{
+    return 1;
+}
+
+/* Chooses the widest instruction set up to `limit` (2: AVX-512, 1: AVX2, 0: the platform's own) that this
+ * processor has; returns the one chosen. */
+int entropy_choose(int limit)
+{
+#if defined(__x86_64__)
+    __builtin_cpu_init();
+    int avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+                 __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
+    if (limit >= 2 && avx512)
+        return langevin = langevin_avx512, gaussian = gaussian_avx512, 2;
+    if (limit >= 1 && __builtin_cpu_supports("avx2"))
+        return langevin = langevin_avx2, gaussian = gaussian_avx2, 1;
+#endif
+    (void)limit;
+    return langevin = langevin_base, gaussian = gaussian_base, 0;
+}
+
+typedef void (*Parallel)(void (*)(void *), void *, unsigned, unsigned); /* GOMP_parallel */
+
+typedef struct {
+    const Step *step;
+    const int64_t *ends; /* chunks up to and including each tensor */
+    int64_t chunks, next;
+    double *sums;
+    float *const *out;
+} Job;
+
+static void work(void *argument)
+{
+    Job *job = argument;
+    for (;;) {
+        int64_t chunk = __atomic_fetch_add(&job->next, 1, __ATOMIC_RELAXED);
+        if (chunk >= job->chunks)
+            return;
+        int64_t tensor = 0; /* the first tensor whose end lies beyond this chunk */
+        for (int64_t high = job->step->count; tensor < high;) {
+            int64_t middle = (tensor + high) / 2;
+            if (job->ends[middle] > chunk)
+                high = middle;
+            else
+                tensor = middle + 1;
+        }
+        const Tensor *t = &job->step->tensors[tensor];
+        int64_t first = t->start / TILE, end = (t->start + t->numel + TILE - 1) / TILE;
+        int64_t from = first + (chunk - (tensor ? job->ends[tensor - 1] : 0)) * CHUNK;
+        int64_t to = from + CHUNK < end ? from + CHUNK : end;
+        if (job->out)
+            gaussian(&job->step->address, t->parameter, from, to, job->out[tensor] + (from - first) * TILE);
+        else
+            langevin(job->step, tensor, from, to, job->sums + 2 * chunk);
+    }
+}
+
+/* How many chunks each tensor ends at; the last is the length of the `sums` that entropy_step needs, halved. */
+int64_t entropy_chunks(const Tensor *tensors, int64_t count, int64_t *ends)
+{
+    int64_t chunks = 0;
+    for (int64_t i = 0; i < count; i++) {
+        const Tensor *t = &tensors[i];
+        int64_t tiles = t->numel ? (t->start + t->numel + TILE - 1) / TILE - t->start / TILE : 0;
+        ends[i] = chunks += (tiles + CHUNK - 1) / CHUNK;
+    }
+    return chunks;
+}
+
+/* With `out`, fills out[i] with the whole tiles of noise that tensor i touches. Without, makes a Langevin step
+ * on every tensor and adds up `total` = {|x - x'|^2, |grad f(x)|^2 of those at their first step}. `sums` has
+ * room for two numbers a chunk. */
+void entropy_run(const Step *step, const int64_t *ends, double *sums, float *const *out, Parallel parallel,
+                 int32_t threads, double *total)
+{
+    Job job = {.step = step, .ends = ends, .chunks = step->count ? ends[step->count - 1] : 0, .sums = sums, .out = out};
+    if (sums)
+        memset(sums, 0, (size_t)job.chunks * 2 * sizeof(double));
+    if (parallel && threads > 1 && job.chunks > 1)
+        parallel(work, &job, (unsigned)threads, 0);
+    else
+        work(&job);
+    if (total)
+        for (int64_t i = 0; i < job.chunks; i++) {
+            total[0] += sums[2 * i];
+            total[1] += sums[2 * i + 1];
+        }
+}

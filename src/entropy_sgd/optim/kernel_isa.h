@@ -1,0 +1,199 @@
+/* The noise and the Langevin step for one instruction set. kernel.c includes this file once for each, with
+ *
+ *   SUFFIX   appended to every name          TARGET     the function attribute that enables the set
+ *   BYTES    width of a vector register      MUL(a, b)  product of the low 32 bits of 64-bit lanes
+ *                                            SQRT(x)    square roots of a vector of floats
+ *
+ * The noise is noise.py's, bit for bit: the same operations in the same order, none contracted. */
+
+#define CAT_(a, b) a##b
+#define CAT(a, b) CAT_(a, b)
+#define NAME(f) CAT(f, SUFFIX)
+#define LANES (BYTES / 4)
+
+typedef uint64_t NAME(u64) __attribute__((vector_size(BYTES)));
+typedef uint32_t NAME(u32) __attribute__((vector_size(BYTES)));
+typedef int32_t NAME(i32) __attribute__((vector_size(BYTES)));
+typedef float NAME(f32) __attribute__((vector_size(BYTES)));
+#define U64 NAME(u64)
+#define U32 NAME(u32)
+#define I32 NAME(i32)
+#define F32 NAME(f32)
+
+/* noise.box_muller: LANES pairs of words to LANES pairs of normals. */
+TARGET INLINE void NAME(box_muller)(const U32 *w0, const U32 *w1, float *z0, float *z1)
+{
+    I32 bits = (I32)__builtin_convertvector((I32)((*w0 >> 1) | 1), F32);
+    I32 exponent = (bits - SQRT_HALF_BITS) >> 23;
+    F32 m = (F32)(bits - (exponent << 23));
+    F32 s = (m - 1.0f) / (m + 1.0f);
+    F32 s2 = s * s;
+    F32 log_m = ((s2 * LOG1 + LOG0) * s2 + 2.0f) * s;
+    F32 minus_log_u = __builtin_convertvector(31 - exponent, F32) * LN2 - log_m;
+    F32 r = SQRT(minus_log_u);
+
+    F32 phi = __builtin_convertvector((I32)(*w1 << 2), F32) * ANGLE;
+    F32 y = phi * phi;
+    F32 sine = (((y * SIN2 + SIN1) * y + SIN0) * y + 1.0f) * phi;
+    F32 cosine = ((y * COS2 + COS1) * y + COS0) * y + 1.0f;
+    U32 a = (U32)((cosine - sine) * r) ^ (*w1 & SIGN);
+    U32 b = (U32)((cosine + sine) * r) ^ ((*w1 << 1) & SIGN);
+    memcpy(z0, &a, BYTES);
+    memcpy(z1, &b, BYTES);
+}
+
+/* noise.gaussian: the 64 normals of one tile from 16 Philox blocks. Even blocks run in the a's and odd ones in
+ * the b's, one in each 64-bit lane, whose upper half holds rubbish that MUL does not read. */
+TARGET INLINE void NAME(noise_tile)(float *restrict z, const Address *address, int64_t parameter, int64_t tile)
+{
+    const U64 zero = {0}, m0 = zero + MULTIPLIER0, m1 = zero + MULTIPLIER1;
+    for (int pass = 0; pass < BLOCKS / LANES; pass++) {
+        U64 a0, a1 = zero + (uint64_t)parameter, a2 = zero + address->l, a3 = zero + address->t;
+        U64 b0, b1 = a1, b2 = a2, b3 = a3;
+        uint64_t block = (uint64_t)(tile * BLOCKS + pass * LANES);
+        for (int i = 0; i < LANES / 2; i++) {
+            a0[i] = block + (uint64_t)(2 * i);
+            b0[i] = block + (uint64_t)(2 * i + 1);
+        }
+        uint32_t k0 = (uint32_t)address->seed, k1 = (uint32_t)(address->seed >> 32);
+        for (int round = 0; round < ROUNDS; round++) {
+            U64 pa0 = MUL(a0, m0), pa1 = MUL(a2, m1), pb0 = MUL(b0, m0), pb1 = MUL(b2, m1);
+            a0 = (pa1 >> 32) ^ a1 ^ (zero + k0), b0 = (pb1 >> 32) ^ b1 ^ (zero + k0);
+            a2 = (pa0 >> 32) ^ a3 ^ (zero + k1), b2 = (pb0 >> 32) ^ b3 ^ (zero + k1);
+            a1 = pa1, b1 = pb1, a3 = pa0, b3 = pb0;
+            k0 += INCREMENT0;
+            k1 += INCREMENT1;
+        }
+        const U64 low = zero + 0xFFFFFFFFu;
+        U32 w0 = (U32)((a0 & low) | (b0 << 32)), w1 = (U32)((a1 & low) | (b1 << 32));
+        U32 w2 = (U32)((a2 & low) | (b2 << 32)), w3 = (U32)((a3 & low) | (b3 << 32));
+        float *first = z + pass * LANES;
+        NAME(box_muller)(&w0, &w1, first, first + BLOCKS);
+        NAME(box_muller)(&w2, &w3, first + 2 * BLOCKS, first + 3 * BLOCKS);
+    }
+}
+
+TARGET INLINE F32 NAME(load)(const float *from)
+{
+    F32 value;
+    memcpy(&value, from, BYTES);
+    return value;
+}
+
+TARGET INLINE void NAME(store)(float *to, F32 value)
+{
+    memcpy(to, &value, BYTES);
+}
+
+/* Lines 4 to 6 of Algorithm 1 on one whole tile. The flags are constants wherever this is inlined. The sums of
+ * squares run in sixteen lanes whatever the instruction set. */
+TARGET INLINE void NAME(update)(const Step *s, const Row *row, const float *z, int momentum, int nesterov,
+                                float *sums)
+{
+    const float gamma = s->gamma, sign = s->sign, decay = s->weight_decay, m = s->inner_momentum;
+    const float lr = s->inner_lr, scale = s->noise_scale, beta = 1.0f - s->alpha;
+    for (int j = 0; j < TILE; j += LANES) {
+        F32 w = NAME(load)(row->x_prime + j), x = NAME(load)(row->x + j);
+        F32 dx = (w - x) * gamma + NAME(load)(row->gradient + j) * sign + w * decay; /* line 4 */
+        F32 d = dx;
+        if (momentum) {
+            F32 v = NAME(load)(row->v + j) * m + dx;
+            NAME(store)(row->v + j, v);
+            d = nesterov ? dx + v * m : v;
+        }
+        w = w - d * lr + NAME(load)(z + j) * scale; /* line 5 */
+        NAME(store)(row->x_prime + j, w);
+        NAME(store)(row->mu + j, w - (w - NAME(load)(row->mu + j)) * beta); /* line 6 */
+        float *lanes = sums + j % BLOCKS;
+        NAME(store)(lanes, NAME(load)(lanes) + (w - x) * (w - x));
+    }
+}
+
+/* Line 1 on one whole tile, and grad f(x), which is kept if there is a place for it. */
+TARGET INLINE void NAME(begin)(const Step *s, const Row *row, float *sums)
+{
+    const float sign = s->sign, decay = s->weight_decay;
+    for (int j = 0; j < TILE; j += LANES) {
+        F32 w = NAME(load)(row->x_prime + j);
+        F32 g = NAME(load)(row->gradient + j) * sign + w * decay;
+        NAME(store)(row->x + j, w);
+        NAME(store)(row->mu + j, w);
+        if (row->v)
+            NAME(store)(row->v + j, (F32){0});
+        if (row->kept)
+            NAME(store)(row->kept + j, g);
+        float *lanes = sums + BLOCKS + j % BLOCKS;
+        NAME(store)(lanes, NAME(load)(lanes) + g * g);
+    }
+}
+
+TARGET INLINE void NAME(tile)(const Step *s, const Row *row, int first, const float *z, float *sums)
+{
+    if (first)
+        NAME(begin)(s, row, sums);
+    if (s->inner_momentum == 0.0f)
+        NAME(update)(s, row, z, 0, 0, sums);
+    else if (s->inner_nesterov)
+        NAME(update)(s, row, z, 1, 1, sums);
+    else
+        NAME(update)(s, row, z, 1, 0, sums);
+}
+
+/* Tiles `from` to `to` of one tensor; `sums` receives |x - x'|^2 and |grad f(x)|^2. */
+TARGET static void NAME(langevin)(const Step *s, int64_t tensor, int64_t from, int64_t to, double *sums)
+{
+    const Tensor *t = &s->tensors[tensor];
+    float z[TILE] __attribute__((aligned(64))) = {0}, lanes[2 * BLOCKS] __attribute__((aligned(64))) = {0};
+    float copy[6][TILE];
+    for (int64_t tile = from; tile < to; tile++) {
+        int64_t at = tile * TILE - t->start, low = at < 0 ? -at : 0, high = t->numel - at < TILE ? t->numel - at : TILE;
+        if (s->noise_scale != 0.0f)
+            NAME(noise_tile)(z, &s->address, t->parameter, tile);
+        if (high - low == TILE) {
+            Row row = {t->x_prime + at, t->gradient + at, t->x + at, t->mu + at, t->v ? t->v + at : NULL,
+                       t->kept ? t->kept + at : NULL};
+            NAME(tile)(s, &row, t->first, z, lanes);
+            continue;
+        }
+        /* A tile that the tensor fills in part: work on a copy, padded with zeros that stay zero. */
+        float *const tensors[6] = {t->x_prime, (float *)t->gradient, t->x, t->mu, t->v, t->kept};
+        size_t bytes = (size_t)(high - low) * sizeof(float);
+        memset(copy, 0, sizeof copy);
+        for (int k = 0; k < 6; k++)
+            if (tensors[k])
+                memcpy(copy[k] + low, tensors[k] + at + low, bytes);
+        for (int i = 0; i < TILE; i++)
+            if (i < low || i >= high)
+                z[i] = 0.0f;
+        Row row = {copy[0], copy[1], copy[2], copy[3], t->v ? copy[4] : NULL, t->kept ? copy[5] : NULL};
+        NAME(tile)(s, &row, t->first, z, lanes);
+        for (int k = 0; k < 6; k++)
+            if (tensors[k] && k != 1)
+                memcpy(tensors[k] + at + low, copy[k] + low, bytes);
+    }
+    for (int i = 0; i < BLOCKS; i++) {
+        sums[0] += lanes[i];
+        sums[1] += lanes[BLOCKS + i];
+    }
+}
+
+/* Tiles `from` to `to` of one parameter's noise. */
+TARGET static void NAME(gaussian)(const Address *address, int64_t parameter, int64_t from, int64_t to, float *z)
+{
+    for (int64_t tile = from; tile < to; tile++)
+        NAME(noise_tile)(z + (tile - from) * TILE, address, parameter, tile);
+}
+
+#undef CAT_
+#undef CAT
+#undef NAME
+#undef LANES
+#undef U64
+#undef U32
+#undef I32
+#undef F32
+#undef SUFFIX
+#undef TARGET
+#undef BYTES
+#undef MUL
+#undef SQRT

@@ -1,0 +1,162 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from entropy_sgd.lab import recipes
+from entropy_sgd.lab.cli import COMMANDS, main
+from entropy_sgd.lab.cli.compare import Compare, chosen_recipes
+from entropy_sgd.lab.cli.parse import override
+
+
+def call(capsys, *arguments):
+    """Exit code and what was printed."""
+    try:
+        code = main([str(argument) for argument in arguments])
+    except SystemExit as exit:  # tyro prints help and leaves by itself
+        code = exit.code
+    printed = capsys.readouterr()
+    return code, printed.out + printed.err
+
+
+def test_help_of_every_command(capsys):
+    code, text = call(capsys, "--help")
+    assert code == 0
+    assert all(command in text for command in COMMANDS)
+    for command in COMMANDS:
+        code, text = call(capsys, command, "--help")
+        assert code == 0
+        assert f"entropy-sgd {command}" in text
+    for action in ("list", "fetch", "verify"):
+        assert call(capsys, "data", action, "--help")[0] == 0
+    code, text = call(capsys, "train", "lenet/entropy-sgd", "--help")
+    assert code == 0
+    for part in ("--optimizer.inner-lr", "(default: 0.1)", "--batch-size", "Section 5.2"):
+        assert part in text
+    code, text = call(capsys, "compare", "lenet", "--help")
+    assert code == 0
+    assert "--optimizers" in text
+
+
+def test_help_does_not_import_torch():
+    # The laboratory alone: a package without its __init__, whose public names are another matter.
+    program = """
+import sys, types, importlib.util
+package = types.ModuleType("entropy_sgd")
+package.__path__ = list(importlib.util.find_spec("entropy_sgd").submodule_search_locations)
+sys.modules["entropy_sgd"] = package
+from entropy_sgd.lab.cli import main
+for command in ([], ["train"], ["compare"], ["data"]):
+    assert main([*command, "--help"]) == 0
+heavy = {"torch", "numpy", "matplotlib", "scipy", "pooch"} & set(sys.modules)
+assert not heavy, heavy
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, stdout=subprocess.DEVNULL)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["trian"], "train"),
+        (["train"], "lenet/"),
+        (["train", "lenet/entropysgd"], "entropy-sgd"),
+        (["train", "lennet/adam"], "lenet"),
+        (["train", "demo/sgd", "--batch-sise", "3"], "--batch-size"),
+        (["train", "demo/sgd", "--optimizer.learning-rate", "3"], "--optimizer"),
+        (["train", "demo/sgd", "--batch-size", "many"], "many"),
+        (["train", "demo/sgd", "--batch-size", "-3"], "batch_size"),
+        (["train", "demo/sgd", "--device", "gpu"], "gpu"),
+        (["train", "demo/sgd", "--optimizer.lr", "-1"], "-1"),
+        (["train", "demo/sgd", "--resume", "--overwrite"], "exclude"),
+        (["compare", "lennet"], "lenet"),
+        (["compare", "demo", "--optimizers", "sgd", "adan"], "adam"),
+        (["compare", "demo", "--set", "batch-size"], "FIELD=VALUE"),
+        (["compare", "demo", "--set", "batch-sise=3"], "--batch-size"),
+        (["compare", "demo", "--set", "lion:batch-size=3"], "lion"),
+        (["compare", "demo", "--set", "sgd:batch-size=3"], "equal batches"),
+        (["report", "nowhere"], "nowhere"),
+        (["data", "lst"], "list"),
+        (["data", "verify", "mnits"], "mnist"),
+    ],
+)
+def test_mistakes_are_answered_in_one_message_with_the_closest_names(
+    capsys, tmp_path, monkeypatch, arguments, expected
+):
+    monkeypatch.chdir(tmp_path)
+    code, text = call(capsys, *arguments)
+    assert code == 2
+    assert expected in text
+    assert "Traceback" not in text
+
+
+def test_missing_data_are_named_with_the_command_that_gets_them(capsys, tmp_path):
+    code, text = call(capsys, "train", "lenet/adam", "--data-dir", tmp_path, "--out", tmp_path / "run")
+    assert code == 2
+    assert "entropy-sgd data fetch mnist" in text
+    assert str(tmp_path / "mnist" / "train-images-idx3-ubyte.gz") in text
+
+
+def test_training_reporting_and_resuming(capsys, tmp_path):
+    small = ["--train-limit", 64, "--batch-size", 16, "--epochs", 1]
+    run = tmp_path / "run"
+    code, text = call(capsys, "train", "demo/sgd", "--out", run, "--optimizer.lr", 0.05, "--seed", 4, *small)
+    assert code == 0
+    assert str(run) in text
+    config = json.loads((run / "config.json").read_text())["settings"]
+    assert (config["recipe"]["optimizer"]["lr"], config["seed"]) == (0.05, 4)
+    code, text = call(capsys, "train", "demo/sgd", "--out", run, *small)
+    assert code == 2
+    assert "--resume" in text
+    code, text = call(capsys, "train", "demo/sgd", "--out", run, "--resume", *small)
+    assert code == 2
+    assert "recipe.optimizer.lr: 0.05 there, 0.1 now" in text
+    code, text = call(
+        capsys, "train", "demo/sgd", "--out", run, "--resume", "--optimizer.lr", 0.05, "--seed", 4, *small
+    )
+    assert code == 0
+    assert "finished already" in text
+    code, text = call(capsys, "report", run, "--out", tmp_path / "report")
+    assert code == 0
+    assert text.strip() == str(tmp_path / "report" / "report.html")
+
+
+def test_a_diverging_run_ends_with_3(capsys, tmp_path):
+    code, text = call(
+        capsys, "train", "demo/sgd", "--out", tmp_path / "run", "--optimizer.lr", 1e30, "--train-limit", 64,
+        "--batch-size", 16, "--epochs", 2,
+    )  # fmt: skip
+    assert code == 3
+    assert "step" in text
+
+
+def test_budget_stretches_where_epochs_cuts():
+    recipe = recipes.get("lenet/adam")
+    assert override(recipe, ["epochs=10"], "").drops.at == (30, 60, 90)
+    assert recipe.stretched(10).drops.at == pytest.approx((3, 6, 9))
+
+
+def test_compare_gives_each_optimizer_its_recipe_and_all_the_same_budget():
+    options = Compare(optimizers=("entropy-adam", "adam"), set=("batch-size=20", "adam:optimizer.lr=0.5"))
+    entropy, adam = chosen_recipes("char-lstm", options)
+    assert (entropy.epochs, adam.epochs) == (25, 25)  # the first one's
+    assert (entropy.batch_size, adam.batch_size) == (20, 20)
+    assert (entropy.optimizer.lr, adam.optimizer.lr) == (0.01, 0.5)
+    assert adam.drops.at == pytest.approx(tuple(2.5 * k for k in range(1, 10)))
+    data = chosen_recipes("char-lstm", Compare(set=("data=text:book.txt",)))
+    assert {recipe.data for recipe in data} == {"text:book.txt"}
+
+
+def test_the_module_is_the_command():
+    found = subprocess.run(
+        [sys.executable, "-m", "entropy_sgd", "trian"],
+        capture_output=True,
+        text=True,
+        env=dict(os.environ),
+        check=False,
+    )
+    assert found.returncode == 2
+    assert "Did you mean train" in found.stderr

@@ -1,0 +1,207 @@
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from entropy_sgd.landscape import hessian, hessian_eigenvalues
+from entropy_sgd.landscape._objective import Objective, objective
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # curvlinops' own imports use a deprecated function of torch
+    from curvlinops import HessianLinearOperator
+
+Oracle = Callable[[Any], Tensor]
+
+
+def test_spectrum_of_each_layer_type(problem: Any, oracle: Oracle) -> None:
+    found = hessian_eigenvalues(*problem)
+    expected = torch.linalg.eigvalsh(oracle(problem))
+    assert found.dtype == torch.float64
+    assert torch.equal(found, found.sort().values)
+    torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-12)
+
+
+def test_spectrum_in_single_precision(problem: Any, oracle: Oracle) -> None:
+    found = hessian_eigenvalues(*problem, dtype=torch.float32)
+    expected = torch.linalg.eigvalsh(oracle(problem))
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found.double(), expected, rtol=0, atol=2e-6 * float(expected.abs().max() + 1))
+
+
+def test_softmax_regression_in_closed_form() -> None:
+    """H = mean of (diag(p) - p p^T) kron x x^T, the Hessian of cross-entropy with a linear model."""
+    torch.manual_seed(1)
+    model = nn.Linear(5, 4, bias=False).double()
+    x, y = torch.randn(12, 5, dtype=torch.float64), torch.randint(4, (12,))
+    p = model(x).softmax(1).detach()
+    curvature = torch.diag_embed(p) - p[:, :, None] * p[:, None, :]
+    expected = torch.einsum("bij,bk,bl->ikjl", curvature, x, x).reshape(20, 20) / 12
+    found = hessian_eigenvalues(model, F.cross_entropy, [(x[:5], y[:5]), (x[5:], y[5:])])
+    torch.testing.assert_close(found, torch.linalg.eigvalsh(expected), rtol=1e-10, atol=1e-13)
+
+
+@pytest.mark.parametrize("small", [2048, 0])
+def test_weights_of_dark_pixels_have_eigenvalue_zero(
+    small: int, monkeypatch: pytest.MonkeyPatch, oracle: Oracle, mlp: Any
+) -> None:
+    monkeypatch.setattr(hessian, "SMALL", small)
+    for inputs, _ in mlp.batches:
+        inputs[:, [0, 3]] = 0.0
+    found = hessian_eigenvalues(*mlp)
+    torch.testing.assert_close(found, torch.linalg.eigvalsh(oracle(mlp)), rtol=1e-10, atol=1e-12)
+    assert int((found == 0).sum()) == 2 * 8
+
+
+def test_the_model_comes_back_as_it_was(problem: Any) -> None:
+    model = problem.model
+    modes = [module.training for module in model.modules()]
+    for p in model.parameters():
+        p.grad = torch.randn_like(p)
+    before = copy.deepcopy(model.state_dict())
+    grads = [p.grad.clone() for p in model.parameters()]
+    generator = torch.get_rng_state()
+    hessian_eigenvalues(*problem)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert all(torch.equal(p.grad, g) for p, g in zip(model.parameters(), grads, strict=True))
+    assert [module.training for module in model.modules()] == modes
+    assert torch.equal(torch.get_rng_state(), generator)
+    assert torch.backends.mkldnn.enabled
+
+
+def test_frozen_parameters_are_constants(oracle: Oracle, mlp: Any) -> None:
+    mlp.model[0].weight.requires_grad_(False)
+    mlp.model.register_parameter("count", nn.Parameter(torch.tensor([3]), requires_grad=False))
+    found = hessian_eigenvalues(*mlp)
+    assert len(found) == 8 + 3 * 8 + 3
+    torch.testing.assert_close(found, torch.linalg.eigvalsh(oracle(mlp)), rtol=1e-10, atol=1e-12)
+
+
+def test_tied_weights_count_once() -> None:
+    torch.manual_seed(0)
+    first, second = nn.Linear(3, 3), nn.Linear(3, 3)
+    second.weight = first.weight
+    model = nn.Sequential(first, nn.Tanh(), second)
+    batches = [(torch.randn(5, 3), torch.randn(5, 3))]
+    found = hessian_eigenvalues(model, F.mse_loss, batches)
+    assert len(found) == 9 + 3 + 3
+
+    def loss(weight: Tensor, a: Tensor, b: Tensor) -> Tensor:
+        x, y = (t.double() for t in batches[0])
+        return F.mse_loss(torch.tanh(x @ weight.T + a) @ weight.T + b, y)
+
+    inputs = tuple(t.detach().double() for t in (first.weight, first.bias, second.bias))
+    blocks = torch.autograd.functional.hessian(loss, inputs)
+    rows = [
+        torch.cat([block.reshape(inputs[i].numel(), -1) for block in row], dim=1)
+        for i, row in enumerate(blocks)
+    ]
+    torch.testing.assert_close(found, torch.linalg.eigvalsh(torch.cat(rows)), rtol=1e-10, atol=1e-12)
+
+
+def test_products_agree_with_curvlinops(problem: Any) -> None:
+    model = problem.model.double().eval()
+    data = [(x.double(), y) for x, y in problem.batches]
+    if not isinstance(model, nn.Sequential):
+        pytest.skip("curvlinops takes no model that returns a tuple")
+    parameters = list(model.parameters())
+    operator = HessianLinearOperator(
+        model, nn.CrossEntropyLoss(), parameters, data, check_deterministic=False
+    )
+    vectors = torch.randn(3, sum(p.numel() for p in parameters), dtype=torch.float64)
+    with objective(model, problem.loss_fn, data, None) as f:
+        found = f.products(vectors)
+    torch.testing.assert_close(found, (operator @ vectors.T).T, rtol=1e-9, atol=1e-12)
+
+
+class Interrupted(Exception):
+    pass
+
+
+@pytest.mark.parametrize("rows", [1, 40, 70])
+def test_an_interrupted_build_goes_on_from_disk(
+    rows: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mlp: Any
+) -> None:
+    expected = hessian_eigenvalues(*mlp)
+    path = tmp_path / "below" / "rows"
+    original, computed = Objective.block_products, 0
+
+    def interrupted(self: Objective, k: int, vectors: Tensor) -> Tensor:
+        nonlocal computed
+        if computed >= rows:
+            raise Interrupted
+        computed += len(vectors)
+        return original(self, k, vectors)
+
+    monkeypatch.setattr(Objective, "block_products", interrupted)
+    with pytest.raises(Interrupted):
+        hessian_eigenvalues(*mlp, checkpoint=path)
+    with path.open("ab") as file:
+        file.write(b"a row cut short")
+    first, rows = computed, 10**9
+    computed = 0
+    assert torch.equal(hessian_eigenvalues(*mlp, checkpoint=path), expected)
+    assert first + computed == len(expected)
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("what", ["weights", "loss", "data", "damage", "other file"])
+def test_a_checkpoint_of_something_else_is_refused(
+    what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mlp: Any
+) -> None:
+    path = tmp_path / "rows"
+    monkeypatch.setattr(hessian, "_drop_zeros", lambda matrix: (_ for _ in ()).throw(Interrupted()))
+    with pytest.raises(Interrupted):
+        hessian_eigenvalues(*mlp, checkpoint=path)
+    model, loss_fn, batches = mlp
+    content = bytearray(path.read_bytes())
+    if what == "weights":
+        model[2].bias.data += 1e-3
+    elif what == "loss":
+        loss_fn = lambda outputs, targets: 1.01 * F.cross_entropy(outputs, targets)  # noqa: E731
+    elif what == "data":
+        batches = [*batches[:-1], (batches[-1][0] + 0.1, batches[-1][1])]
+    elif what == "damage":
+        content[-200:] = bytes(200)
+        path.write_bytes(content)
+    else:
+        path.write_text("something of the user's\n")
+        content = bytearray(path.read_bytes())
+    with pytest.raises(ValueError, match="checkpoint"):
+        hessian_eigenvalues(model, loss_fn, batches, checkpoint=path)
+    assert path.read_bytes() == content  # refused, not overwritten
+
+
+def test_too_little_memory_is_said_before_the_work(monkeypatch: pytest.MonkeyPatch, mlp: Any) -> None:
+    monkeypatch.setattr(hessian, "available_memory", lambda: 1000)
+    monkeypatch.setattr(Objective, "block_products", lambda *_: pytest.fail("the build began"))
+    with pytest.raises(MemoryError, match="spectral_density"):
+        hessian_eigenvalues(*mlp)
+
+
+def test_without_scipy_only_large_matrices_are_refused(monkeypatch: pytest.MonkeyPatch, mlp: Any) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "scipy.linalg", None)
+    assert len(hessian_eigenvalues(*mlp)) == 83
+    monkeypatch.setattr(hessian, "SMALL", 10)
+    with pytest.raises(ImportError, match=r"pip install entropy-sgd\[lab\]"):
+        hessian_eigenvalues(*mlp)
+
+
+def test_needs_are_announced(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], mlp: Any
+) -> None:
+    monkeypatch.setattr(hessian, "SMALL", 10)
+    hessian_eigenvalues(*mlp)
+    message = capsys.readouterr().err
+    assert "83 parameters" in message
+    assert "GiB of memory" in message
+    assert "to decompose" in message
+    hessian_eigenvalues(*mlp, progress=False)
+    assert capsys.readouterr().err == ""

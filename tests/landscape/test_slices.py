@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from entropy_sgd.landscape import line, plane
+from entropy_sgd.landscape.slices import classification_error, random_direction
+
+
+def other(model: nn.Module) -> nn.Module:
+    torch.manual_seed(5)
+    twin = copy.deepcopy(model)
+    with torch.no_grad():
+        for p in twin.parameters():
+            p.add_(torch.randn_like(p) * 0.5)
+    return twin
+
+
+def test_line_against_a_model_that_is_walked_along(problem: Any) -> None:
+    model, loss_fn, batches = problem
+    twin = other(model)
+    positions = torch.tensor([-0.5, 0.0, 0.3, 1.0])
+    found = line(model, loss_fn, batches, model, twin, positions=positions)
+    x, y = (torch.cat(part) for part in zip(*batches, strict=True))
+    walker = copy.deepcopy(model)
+    for i, t in enumerate(positions.tolist()):
+        with torch.no_grad():
+            for p, a, b in zip(walker.parameters(), model.parameters(), twin.parameters(), strict=True):
+                p.copy_((1 - t) * a + t * b)
+            for layer in walker.modules():
+                if isinstance(layer, nn.BatchNorm2d):
+                    layer.reset_running_stats()
+                    layer.momentum = None
+            if any(isinstance(layer, nn.BatchNorm2d) for layer in walker.modules()):
+                walker.train()
+                for inputs, _ in batches:
+                    walker(inputs)
+                walker.eval()
+            outputs = walker(x)
+            assert float(found.loss[i]) == pytest.approx(float(loss_fn(outputs, y)), rel=1e-5)
+            logits = outputs[0] if isinstance(outputs, tuple) else outputs
+            wrong = float((logits.argmax(-1) != y).double().mean())
+            assert found.error is not None
+            assert float(found.error[i]) == pytest.approx(wrong, abs=1e-9)
+
+
+def test_the_model_comes_back_as_it_was(problem: Any) -> None:
+    model = problem.model
+    before = copy.deepcopy(model.state_dict())
+    momenta = [layer.momentum for layer in model.modules() if isinstance(layer, nn.BatchNorm2d)]
+    modes = [module.training for module in model.modules()]
+    line(*problem, model, other(model), positions=torch.tensor([0.5]))
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert [layer.momentum for layer in model.modules() if isinstance(layer, nn.BatchNorm2d)] == momenta
+    assert [module.training for module in model.modules()] == modes
+
+
+def test_weights_as_module_state_dict_or_vector(mlp: Any) -> None:
+    twin = other(mlp.model)
+    vector = torch.cat([p.detach().flatten() for p in twin.parameters()])
+    results = [line(*mlp, mlp.model, end).loss for end in (twin, twin.state_dict(), vector)]
+    assert torch.equal(results[0], results[1])
+    assert torch.equal(results[0], results[2])
+    assert len(results[0]) == 51
+
+
+def test_plane_of_a_quadratic() -> None:
+    """With given directions, the loss of a linear model is a quadratic form on the plane."""
+    torch.manual_seed(0)
+    model = nn.Linear(3, 1, bias=False).double()
+    x, y = torch.randn(8, 3, dtype=torch.float64), torch.randn(8, 1, dtype=torch.float64)
+    u, v = torch.randn(3, dtype=torch.float64), torch.randn(3, dtype=torch.float64)
+    found = plane(model, F.mse_loss, [(x, y)], directions=(u, v), radius=2.0, points=5)
+    assert found.error is None
+    for i, a in enumerate(found.first.tolist()):
+        for j, b in enumerate(found.second.tolist()):
+            w = model.weight.detach()[0] + a * u + b * v
+            assert float(found.loss[i, j]) == pytest.approx(float(((x @ w - y[:, 0]) ** 2).mean()), rel=1e-9)
+
+
+def test_random_directions_are_filter_normalised(problem: Any) -> None:
+    direction = random_direction(problem.model, torch.Generator().manual_seed(0))
+    position = 0
+    for p in problem.model.parameters():
+        part = direction[position : position + p.numel()].view(p.shape)
+        position += p.numel()
+        if p.dim() == 1:
+            assert float(part.abs().max()) == 0.0
+        else:
+            for row, filter_ in zip(part, p.detach().double(), strict=True):
+                assert float(row.norm()) == pytest.approx(float(filter_.norm()), rel=1e-6)
+    assert position == len(direction)
+
+
+def test_plane_through_the_model(problem: Any) -> None:
+    model, loss_fn, batches = problem
+    found = plane(model, loss_fn, batches, radius=0.5, points=3, seed=1)
+    again = plane(model, loss_fn, batches, radius=0.5, points=3, seed=1)
+    at_model = line(model, loss_fn, batches, model, model, positions=torch.zeros(1))
+    assert found.loss.shape == (3, 3)
+    assert torch.equal(found.loss, again.loss)
+    assert float(found.loss[1, 1]) == pytest.approx(float(at_model.loss), rel=1e-6)
+    assert len(found.loss.unique()) == 9
+
+
+def test_errors_by_a_function_of_ones_own(mlp: Any) -> None:
+    def miss(outputs: Tensor, targets: Tensor) -> Tensor:
+        return (outputs.topk(2).indices != targets[:, None]).all(1).double().mean()
+
+    found = line(*mlp, mlp.model, other(mlp.model), positions=torch.tensor([0.0]), error_fn=miss)
+    x, y = (torch.cat(part) for part in zip(*mlp.batches, strict=True))
+    assert found.error is not None
+    assert float(found.error) == pytest.approx(float(miss(mlp.model(x), y)))
+
+
+def test_error_with_classes_second_as_in_torchs_losses() -> None:
+    scores = torch.randn(4, 5, 7)  # (samples, classes, places)
+    targets = scores.argmax(1)
+    targets[0, 0] = (targets[0, 0] + 1) % 5
+    assert float(classification_error(scores, targets)) == pytest.approx(1 / 28)
+
+
+def test_nonsense_is_refused(mlp: Any) -> None:
+    model = mlp.model
+    with pytest.raises(ValueError, match="end must have 83 entries"):
+        line(*mlp, model, torch.zeros(82))
+    with pytest.raises(ValueError, match=r"start must hold '0.bias' .* got nothing"):
+        line(*mlp, {"0.weight": model[0].weight}, model)
+    with pytest.raises(ValueError, match="end holds values that are not finite"):
+        line(*mlp, model, torch.full((83,), torch.nan))
+    with pytest.raises(ValueError, match="radius"):
+        plane(*mlp, radius=0.0)
+    with pytest.raises(ValueError, match="points"):
+        plane(*mlp, points=1)

@@ -1,0 +1,212 @@
+"""The compiled step against the readable one and the torch noise, on every instruction set there is here."""
+
+from __future__ import annotations
+
+import logging
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from entropy_sgd import EntropyAdam, EntropySGD
+from entropy_sgd.optim import kernel
+from entropy_sgd.optim.noise import Span, gaussian, gaussian_by_torch
+from problem import Problem, run
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def compiled():
+    """The library. Where the tests run there is a C compiler, so its absence is a failure, not a skip."""
+    library = kernel.library()
+    assert library is not None, "the compiled step was not built; see setup.py"
+    yield library
+    library.entropy_choose(kernel.AVX512)
+
+
+@pytest.mark.parametrize("instruction_set", [0, 1, 2])
+def test_the_noise_has_the_same_bits(compiled, instruction_set):
+    if compiled.entropy_choose(instruction_set) != instruction_set:
+        pytest.skip("this processor lacks the instruction set")
+    spans = [
+        Span(0, 0, 1),
+        Span(1, 0, 64),
+        Span(2, 63, 2),
+        Span(3, 5, 100_003),
+        Span(2**31, 0, 40_000),
+        Span(9, 7, 0),
+    ]
+    for seed, t, l in [(0, 0, 0), (2**64 - 1, 3, 2), (-5, 2**32 - 1, 19)]:
+        slow = gaussian_by_torch(spans, seed, t, l, CPU)
+        for fast, expected in zip(kernel.gaussian(spans, seed, t, l), slow, strict=True):
+            assert torch.equal(fast, expected)
+
+
+@pytest.mark.parametrize("instruction_set", [0, 1, 2])
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+@pytest.mark.parametrize("nesterov", [True, False])
+@pytest.mark.parametrize(
+    "options", [{}, {"maximize": True, "noise": 0.0}, {"weight_decay": 0.1, "alpha": 0.3}]
+)
+def test_steps_agree_with_the_readable_path(compiled, instruction_set, momentum, nesterov, options):
+    if compiled.entropy_choose(instruction_set) != instruction_set:
+        pytest.skip("this processor lacks the instruction set")
+    generator = torch.Generator().manual_seed(1)
+    shapes = [(1,), (7, 9), (64,), (3, 64), (1000,), (200, 90)]
+    start = [torch.randn(s, generator=generator) for s in shapes]
+    gradients = [[torch.randn(s, generator=generator) for s in shapes] for _ in range(12)]
+    results = []
+    for path in ({"fused": True}, {"foreach": False}, {"foreach": True}):
+        params = [nn.Parameter(x.clone()) for x in start]
+        options = {"noise": 0.05, **options}
+        optimizer = EntropySGD(
+            params,
+            L=5,
+            lr=0.5,
+            inner_momentum=momentum,
+            inner_nesterov=nesterov,
+            gamma=0.3,
+            **options,
+            **path,
+        )
+        for step in gradients:
+            for p, g in zip(params, step, strict=True):
+                p.grad = g.clone()
+            optimizer.step()
+        results.append((params, optimizer))
+    for params, optimizer in results[1:]:
+        for p, q in zip(results[0][0], params, strict=True):
+            torch.testing.assert_close(p, q, rtol=1e-4, atol=2e-5)
+            for name in ("entropy_x", "entropy_mu", "entropy_gradient"):
+                torch.testing.assert_close(
+                    results[0][1].state[p][name], optimizer.state[q][name], rtol=1e-4, atol=2e-5
+                )
+        assert results[0][1].diagnostics() == pytest.approx(optimizer.diagnostics(), rel=1e-4)
+
+
+def test_neither_weights_nor_sums_depend_on_the_number_of_threads(compiled):
+    results = []
+    try:
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            generator = torch.Generator().manual_seed(0)
+            p = nn.Parameter(torch.randn(300_007, generator=generator))
+            optimizer = EntropySGD([p], L=3)
+            for _ in range(6):
+                p.grad = torch.randn(300_007, generator=generator)
+                optimizer.step()
+            results.append((p.detach().clone(), optimizer.diagnostics()))
+    finally:
+        torch.set_num_threads(1)
+    for weights, figures in results[1:]:
+        assert torch.equal(weights, results[0][0])
+        assert figures["x_minus_x_prime"] == results[0][1]["x_minus_x_prime"]
+        assert figures["gradient"] == results[0][1]["gradient"]
+
+
+def test_threads_come_from_the_runtime_that_torch_uses(compiled):
+    """Linux builds of torch run on OpenMP: the kernel must find that runtime, or it would run on one core."""
+    assert "OpenMP" in torch.__config__.parallel_info()
+    assert kernel._parallel() is not None
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    made: list[int] = []
+    step = kernel.langevin_step_
+
+    def counted(*args, **kwargs):
+        made.append(len(args[1]))
+        return step(*args, **kwargs)
+
+    monkeypatch.setattr(kernel, "langevin_step_", counted)
+    return made
+
+
+def train(params: list[nn.Parameter], make=EntropySGD, **options) -> None:
+    optimizer = make(params, L=2, **options)
+    for _ in range(4):
+        for p in params:
+            p.grad = torch.ones_like(p)
+        optimizer.step()
+
+
+@pytest.mark.parametrize("make", [EntropySGD, EntropyAdam])
+@pytest.mark.parametrize("options", [{}, {"fused": True}, {"monitor": False}, {"inner_momentum": 0.0}])
+def test_the_fast_path_is_taken_where_it_applies(compiled, calls, make, options):
+    train([nn.Parameter(torch.ones(3)), nn.Parameter(torch.ones(2, 4))], make, **options)
+    assert calls == [2, 2, 2, 2]
+
+
+@pytest.mark.parametrize(
+    ("parameter", "options"),
+    [
+        (torch.ones(3), {"foreach": True}),
+        (torch.ones(3), {"foreach": False}),
+        (torch.ones(3), {"fused": False}),
+        (torch.ones(3), {"inner": "adam"}),
+        (torch.ones(3, dtype=torch.float64), {}),
+        (torch.ones(3, dtype=torch.bfloat16), {}),
+        (torch.ones(3, dtype=torch.complex64), {}),
+        (torch.ones(4, 6).t(), {}),
+        (torch.ones(2, 3, 4, 4).to(memory_format=torch.channels_last), {}),
+    ],
+)
+def test_and_not_where_it_does_not(compiled, calls, parameter, options):
+    train([nn.Parameter(parameter)], **options)
+    assert calls == []
+
+
+def test_the_memory_layout_does_not_choose_the_noise(compiled):
+    """The element is counted in the order of indices, not of memory."""
+    plain = nn.Parameter(torch.zeros(4, 3, 5, 5))
+    last = nn.Parameter(torch.zeros(4, 3, 5, 5).to(memory_format=torch.channels_last))
+    for p in (plain, last):
+        optimizer = EntropySGD([p], noise=1.0, L=5)
+        p.grad = torch.zeros_like(p)
+        optimizer.step()
+    torch.testing.assert_close(plain, last, rtol=0, atol=1e-6)
+    assert plain.abs().max() > 0.1
+
+
+def test_without_the_library_the_torch_path_serves_and_it_is_said_once(monkeypatch, caplog):
+    with_kernel = Problem().parameters(torch.float32)
+    run(EntropySGD(with_kernel, L=3, noise=0.1), with_kernel, Problem(), 12)
+    kernel.library.cache_clear()
+    monkeypatch.setattr(kernel, "EXTENSION_SUFFIXES", [".missing"])
+    try:
+        with caplog.at_level(logging.WARNING, logger="entropy_sgd"):
+            without = Problem().parameters(torch.float32)
+            run(EntropySGD(without, L=3, noise=0.1), without, Problem(), 12)
+            assert torch.equal(
+                gaussian([Span(0, 0, 100)], 1, 2, 3, CPU)[0],
+                gaussian_by_torch([Span(0, 0, 100)], 1, 2, 3, CPU)[0],
+            )
+    finally:
+        monkeypatch.undo()
+        kernel.library.cache_clear()
+    assert [r.name for r in caplog.records] == ["entropy_sgd"]
+    assert "C compiler" in caplog.records[0].message
+    for p, q in zip(with_kernel, without, strict=True):
+        torch.testing.assert_close(p, q, rtol=1e-4, atol=1e-5)
+
+
+def test_a_stale_library_is_not_used(monkeypatch):
+    kernel.library.cache_clear()
+    monkeypatch.setattr(kernel, "VERSION", kernel.VERSION + 1)
+    try:
+        assert kernel.library() is None
+    finally:
+        monkeypatch.undo()
+        kernel.library.cache_clear()
+
+
+def test_non_finite_values_pass_through(compiled):
+    p = nn.Parameter(torch.ones(70))
+    optimizer = EntropySGD([p], L=9)
+    p.grad = torch.zeros(70)
+    p.grad[[3, 68]] = torch.tensor([math.nan, math.inf])
+    optimizer.step()
+    assert torch.isfinite(p).logical_not().nonzero().flatten().tolist() == [3, 68]
