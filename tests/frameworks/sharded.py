@@ -16,7 +16,7 @@ from torch.distributed.checkpoint import DefaultLoadPlanner
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import fully_shard
-from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
 from entropy_sgd import SGLD, EntropyAdam, EntropySGD, scoping
@@ -144,8 +144,11 @@ def mixed_and_misplaced_parameters(mesh: DeviceMesh) -> None:
     with pytest.raises(ValueError, match="group of its own"):
         make(foreach=True)
 
+    summands = nn.Parameter(DTensor.from_local(torch.ones(4), mesh, [Partial()]))
     misplaced = nn.Parameter(distribute_tensor(torch.ones(4, 4), mesh, [Shard(1)]))
     for kind in KINDS.values():
+        with pytest.raises(ValueError, match=r"Partial.*Shard\(0\).*accepted"):
+            kind([summands])
         with pytest.raises(ValueError, match=r"Shard\(dim=1\).*Shard\(0\).*accepted"):
             kind([misplaced])
     with pytest.raises(ValueError, match="accepted"):

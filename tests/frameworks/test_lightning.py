@@ -198,6 +198,36 @@ def test_every_checkpoint_holds_the_outer_weights_and_resumes_to_the_same_bits(k
     assert torch.equal(weights(resumed), expected[2 * BATCHES])
 
 
+class Resumable(DataLoader):
+    """A loader that goes on where it was, as Lightning asks for a resumption inside an epoch."""
+
+    done = 0
+
+    def __iter__(self):
+        first = self.done % len(self)
+        for i, item in enumerate(super().__iter__()):
+            if i >= first:
+                self.done = i + 1
+                yield item
+
+    def state_dict(self) -> dict[str, int]:
+        return {"done": self.done}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.done = state["done"]
+
+
+def test_resumes_inside_an_epoch_and_inside_a_cycle(tmp_path):
+    saver = ModelCheckpoint(tmp_path, filename="{step}", every_n_train_steps=7, save_top_k=-1)
+    resumable = Resumable(loader().dataset, batch_size=8)
+    trainer(tmp_path, OuterWeights(), saver).fit(Module(), resumable)
+    resumed, resumable = Module(), Resumable(loader().dataset, batch_size=8)
+    trainer(tmp_path, OuterWeights()).fit(resumed, resumable, ckpt_path=tmp_path / "step=7.ckpt")
+    *_, (_, outer, _) = bare(Module())
+    assert torch.equal(weights(resumed), outer)
+    assert resumed.trained == 2 * BATCHES - 7
+
+
 def test_a_checkpoint_resumes_without_the_callback_too(tmp_path):
     """The first step finds x in the model, says so, and puts x' back."""
     trainer(tmp_path, OuterWeights(), ModelCheckpoint(tmp_path, filename="half"), epochs=1).fit(
