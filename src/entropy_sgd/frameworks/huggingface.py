@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from entropy_sgd.frameworks.outer import outer_weights, require
+from entropy_sgd.frameworks.outer import outer_weights, require, unwrapped
 
 require("transformers", "4.47")
 
@@ -19,6 +19,11 @@ from transformers import (  # noqa: E402  after the check of its version
     TrainerState,
     TrainingArguments,
 )
+
+
+def _put_outer(optimizer: Any) -> None:
+    for each in unwrapped([optimizer]):
+        each.eval()
 
 
 class OuterWeights(TrainerCallback):
@@ -36,15 +41,15 @@ class OuterWeights(TrainerCallback):
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """x, if it is about to be saved."""
+        """Puts x in if it is about to be saved, until the next training batch."""
         if control.should_save:
-            kwargs["optimizer"].eval()
+            _put_outer(kwargs["optimizer"])
 
     def on_epoch_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """x: what follows saves, or loads the best weights over it, or is the end."""
-        kwargs["optimizer"].eval()
+        """Puts x in: what follows saves, or loads the best weights over it, or is the end."""
+        _put_outer(kwargs["optimizer"])
 
 
 class OuterTrainer(Trainer):

@@ -1,7 +1,8 @@
-"""The outer weights in the model for as long as a block lasts."""
+"""What the modules of the frameworks share: whose outer weights to show, when, and in which versions."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from importlib import import_module, metadata
@@ -52,7 +53,7 @@ def require(package: str, oldest: str) -> None:
     version = metadata.version(package)
 
     def numbers(text: str) -> list[int]:
-        return [int(part) for part in text.split(".")[:2]]
+        return [int(part) for part in re.findall(r"\d+", text)[:2]]
 
     if numbers(version) < numbers(oldest):
         raise ImportError(

@@ -78,14 +78,14 @@ def offset(tensor: Tensor) -> int:
 
 def total(values: Tensor, owners: Sequence[Tensor]) -> Tensor:
     """The sum of `values`, one for each of `owners`, where a slice's value stands for that slice alone."""
+    if not any_distributed(owners):
+        return values.sum()
     groups: dict[ProcessGroup | None, list[int]] = {}
     for i, owner in enumerate(owners):
         dtensor = _distributed(owner)
         dimension = None if dtensor is None else _sharded_dimension(dtensor)
         group = None if dtensor is None or dimension is None else dtensor.device_mesh.get_group(dimension)
         groups.setdefault(group, []).append(i)
-    if list(groups) == [None]:
-        return values.sum()
     sums: list[Tensor] = []
     for group, indices in groups.items():
         part = values[indices].sum()
