@@ -8,7 +8,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from entropy_sgd.optim import kernel
+from entropy_sgd.optim import kernel, sharding
 from entropy_sgd.optim.langevin import Langevin, Tensors, langevin_step, langevin_step_
 from entropy_sgd.optim.noise import thermal
 
@@ -22,15 +22,18 @@ Sums = tuple[Tensor | float, Tensor | float]
 
 
 def real(tensors: list[Tensor]) -> list[Tensor]:
-    """The same tensors; complex ones are seen as real with a last dimension of two."""
-    return [torch.view_as_real(t) if t.is_complex() else t for t in tensors]
+    """The elements on this rank; complex ones are seen as real with a last dimension of two."""
+    return [torch.view_as_real(t) if t.is_complex() else t for t in map(sharding.local, tensors)]
 
 
-def sum_of_squares(tensors: Tensors) -> Tensor:
-    """The squared norm of all the tensors together, on the first one's device; at least float32."""
+def sum_of_squares(tensors: Tensors, owners: Sequence[Tensor]) -> Tensor:
+    """The squared norm of all the tensors together, on the first one's device; at least float32.
+
+    `tensors` are as `real` gives them, and belong to the parameters `owners`.
+    """
     dtype = torch.promote_types(tensors[0].dtype, torch.float32)
     norms = torch._foreach_norm(tensors, 2, dtype)
-    return torch.stack([n.to(tensors[0].device) for n in norms]).square().sum()
+    return sharding.total(torch.stack([n.to(tensors[0].device) for n in norms]).square(), owners)
 
 
 class Bucket:
@@ -69,7 +72,8 @@ class Bucket:
         self.mu: list[Tensor] = [state[MU] for state in states]
         self.buffers: list[list[Tensor]] = [[state[name] for state in states] for name in names]
         self.kept: list[Tensor] = [state[GRADIENT] for state in states] if keep_gradient else []
-        if self.dtype.is_complex:
+        self.sharded = sharding.any_distributed(self.params)
+        if self.dtype.is_complex or self.sharded:
             self.x_prime, self.gradient = real(self.x_prime), real(self.gradient)
             self.x, self.mu, self.kept = real(self.x), real(self.mu), real(self.kept)
             self.buffers = [real(buffer) for buffer in self.buffers]
@@ -93,18 +97,19 @@ class Bucket:
         gradient_sq = self._begin(gradient, h.weight_decay, measure)
         z = None
         if h.noise != 0 and h.inner_lr != 0:
-            z = thermal(self.indices, self.x_prime, seed, t, l)
+            z = thermal(self.indices, self.params, self.x_prime, seed, t, l)
         if group["foreach"] is False:
             self._readable(h, gradient, z)
         else:
             langevin_step_(h, self.x_prime, gradient, self.x, self.mu, self.buffers, self.k, z)
-        distance_sq = sum_of_squares(torch._foreach_sub(self.x, self.x_prime)) if measure else 0.0
-        return distance_sq, gradient_sq
+        if not measure:
+            return 0.0, gradient_sq
+        return sum_of_squares(torch._foreach_sub(self.x, self.x_prime), self.params), gradient_sq
 
     def _fused(self, h: Langevin) -> bool:
         """Whether the compiled step runs: wherever it can, unless the user chose another path."""
         fused, foreach = self.group["fused"], self.group["foreach"]
-        if fused is False or (foreach is not None and not fused) or h.inner != "sgd":
+        if fused is False or (foreach is not None and not fused) or h.inner != "sgd" or self.sharded:
             return False
         lists = (self.x_prime, self.gradient, self.x, self.mu, self.kept, *self.buffers)
         return kernel.serves(self.device, self.dtype, lists)
@@ -124,7 +129,7 @@ class Bucket:
         at_x = torch._foreach_add([gradient[i] for i in begun], start, alpha=weight_decay)
         if self.kept:
             torch._foreach_copy_([self.kept[i] for i in begun], at_x)
-        return sum_of_squares(at_x)
+        return sum_of_squares(at_x, [self.params[i] for i in begun])
 
     def _readable(self, h: Langevin, gradient: Tensors, z: Tensors | None) -> None:
         """Tensor by tensor, with the step as it is written in the paper."""

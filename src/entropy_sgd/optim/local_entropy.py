@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from entropy_sgd.optim import checks, scoping
+from entropy_sgd.optim import checks, scoping, sharding
 from entropy_sgd.optim.bucket import GRADIENT, INNER_STATE, MU, STEP, X, gather, real, sum_of_squares
 from entropy_sgd.optim.validation import check_group, check_outer, check_state_dict
 
@@ -163,6 +163,7 @@ class LocalEntropy(Optimizer):
                 target.setdefault(f"outer_{name}" if name in self._renamed else name, value)
         for group in self.param_groups:
             check_group(group)
+            sharding.check_params([group])
         optimizer.param_groups, optimizer.state = self.param_groups, self.state
         return optimizer
 
@@ -183,7 +184,9 @@ class LocalEntropy(Optimizer):
             # not move bfloat16 weights: torch 2.13).
             if "outer_fused" in group and group["fused"] is None and group["foreach"] is None:
                 full = (torch.float32, torch.float64)
-                group["fused"] = all(p.is_cpu and p.dtype in full for p in group["params"])
+                group["fused"] = all(
+                    p.is_cpu and p.dtype in full for p in group["params"]
+                ) and not sharding.any_distributed(group["params"])
         states = {
             p: {name: state.pop(name) for name in INNER_STATE if name in state}
             for p, state in self.state.items()
@@ -211,9 +214,13 @@ class LocalEntropy(Optimizer):
                 )
         check_group({**self.defaults, **param_group})
         super().add_param_group(param_group)
+        sharding.check_params(self.param_groups)
 
     # ---- Algorithm 1 ----
 
+    # Traced by torch.compile, a step would be compiled anew for each value of its counters and of gamma.
+    # torch.compiler.disable does the same, but imports the compiler along with this module.
+    @torch._disable_dynamo
     @torch.no_grad()
     def step(self, closure: Closure | None = None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         """One Langevin step (lines 3 to 6); after the L-th of a cycle also the outer update (line 7).
@@ -230,6 +237,9 @@ class LocalEntropy(Optimizer):
                 warnings.warn("step() in eval mode: the inner weights x' were put back first", stacklevel=2)
                 self._warned = True
             self.train()
+        if closure is None and not self.state and sharding.only_asks_for_state(self.param_groups):
+            self._make_state()
+            return None
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -294,20 +304,25 @@ class LocalEntropy(Optimizer):
             for p in group["params"]
             if self.state.get(p, {}).get(STEP, 0) > 0
         ]
-        gradients = [p.grad for _, p, _ in taking_part]
-        xs = [state[X] for _, _, state in taking_part]
-        d = [state[MU] for _, _, state in taking_part]
+        params = [p for _, p, _ in taking_part]
+        gradients = [p.grad for p in params]
+        xs = real([state[X] for _, _, state in taking_part])
+        d = real([state[MU] for _, _, state in taking_part])
         torch._foreach_neg_(d)
         torch._foreach_add_(d, xs)  # x - mu, in mu's place: the next cycle begins with a fresh mu
         if self._measuring:
-            self._measure(real(d), [state.get(GRADIENT) for _, _, state in taking_part])
+            self._measure(d, [state.get(GRADIENT) for _, _, state in taking_part], params)
         scaled = [x for (group, _, _), x in zip(taking_part, d, strict=True) if group["scale_by_gamma"]]
         if scaled:
             torch._foreach_mul_(scaled, gamma)
-        torch._foreach_copy_([p for _, p, _ in taking_part], xs)
+        torch._foreach_copy_(real(params), xs)
+        if shared["outer_step"] == 0:  # what the outer optimizer has there, `_make_state` made
+            for _, _, state in taking_part:
+                for name in set(state) - set(INNER_STATE):
+                    del state[name]
         try:
-            for (_, p, _), direction in zip(taking_part, d, strict=True):
-                p.grad = direction
+            for _, p, state in taking_part:
+                p.grad = state[MU]
             with self._lent():
                 self._outer.step()
         finally:
@@ -318,21 +333,37 @@ class LocalEntropy(Optimizer):
         shared["outer_step"] += 1
         shared["inner_step"] = 0
 
+    def _make_state(self) -> None:
+        """Every entry that training will keep in `state`, for a checkpoint to be loaded into; else nothing.
+
+        The values do not matter: the inner loop sets its own anew at the start of a cycle, and the first
+        outer update drops those of the outer optimizer.
+        """
+        for bucket in gather(self.param_groups):
+            bucket.enter([self.state[p] for p in bucket.params], keep_gradient=self._monitor)
+        for p, state in self.state.items():
+            state[X].copy_(p)
+        with self._lent():
+            self._outer.step()
+        for p, state in self.state.items():
+            p.copy_(state[X])
+            state[STEP] = 0
+
     # ---- what is measured ----
 
     @property
     def _measuring(self) -> bool:
         return self._monitor or isinstance(self._schedule, scoping.MatchGradient)
 
-    def _measure(self, d: list[Tensor], gradients: list[Tensor | None]) -> None:
+    def _measure(self, d: list[Tensor], gradients: list[Tensor | None], params: list[Tensor]) -> None:
         """Fills `diagnostics` from x - mu and grad f(x), and lets MatchGradient choose the next scope."""
         shared = self._shared
-        displacement_sq = sum_of_squares(d)
+        displacement_sq = sum_of_squares(d, params)
         measured: list[Any] = [displacement_sq, shared["gradient_sq"], shared["distance"], math.nan]
         if self._monitor and None not in gradients:  # none of it after resuming a run that did not monitor
             pairs = zip(d, real(cast("list[Tensor]", gradients)), strict=True)
             dots = [torch.dot(a.reshape(-1), b.reshape(-1)).to(displacement_sq) for a, b in pairs]
-            measured[3] = torch.stack(dots).sum()
+            measured[3] = sharding.total(torch.stack(dots), params)
         # One transfer from the device for all of them, once a cycle.
         dtype, device = displacement_sq.dtype, displacement_sq.device
         stacked = torch.stack([torch.as_tensor(v, dtype=dtype, device=device) for v in measured])

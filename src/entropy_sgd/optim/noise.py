@@ -25,7 +25,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from entropy_sgd.optim import kernel
+from entropy_sgd.optim import kernel, sharding
 
 # Philox4x32 passes BigCrush from 7 rounds on (Salmon et al., Table 2); 10 would cost 40 % more.
 ROUNDS = 7
@@ -155,8 +155,11 @@ def gaussian_by_torch(spans: Sequence[Span], seed: int, t: int, l: int, device: 
     return [flat[first : first + span.numel] for first, span in zip(firsts, spans, strict=True)]
 
 
-def thermal(indices: Sequence[int], tensors: Sequence[Tensor], seed: int, t: int, l: int) -> list[Tensor]:
-    """N(0, I) shaped like `tensors`, which are the parameters with these `indices`, all on one device."""
-    spans = [Span(i, 0, x.numel()) for i, x in zip(indices, tensors, strict=True)]
+def thermal(
+    indices: Sequence[int], params: Sequence[Tensor], tensors: Sequence[Tensor], seed: int, t: int, l: int
+) -> list[Tensor]:
+    """N(0, I) shaped like `tensors`: the elements on this rank of `params`, which have these `indices`."""
+    triples = zip(indices, params, tensors, strict=True)
+    spans = [Span(i, sharding.offset(p), x.numel()) for i, p, x in triples]
     flat = gaussian(spans, seed, t, l, tensors[0].device)
     return [z.view(x.shape).to(x.dtype) for z, x in zip(flat, tensors, strict=True)]

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from entropy_sgd.optim import checks
+from entropy_sgd.optim import checks, sharding
 from entropy_sgd.optim.bucket import gather, real
 from entropy_sgd.optim.local_entropy import Params
 from entropy_sgd.optim.noise import thermal
@@ -75,10 +75,14 @@ class SGLD(Optimizer):
             checks.number(name, group[name])
         checks.flag("maximize", group["maximize"])
         super().add_param_group(param_group)
+        sharding.check_params(self.param_groups)
 
+    @torch._disable_dynamo  # see LocalEntropy
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         """One step of the sampler on the gradients in `.grad`."""
+        if closure is None and sharding.only_asks_for_state(self.param_groups):
+            return None
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -93,7 +97,7 @@ class SGLD(Optimizer):
             drift = torch._foreach_mul(real([cast(Tensor, p.grad) for p in bucket.params]), -sign * eta / 2)
             torch._foreach_add_(drift, x, alpha=-eta / 2 * group["weight_decay"])
             if group["noise"] != 0:
-                z = thermal(bucket.indices, x, shared["seed"], shared["t"], 0)
+                z = thermal(bucket.indices, bucket.params, x, shared["seed"], shared["t"], 0)
                 torch._foreach_add_(drift, z, alpha=math.sqrt(eta) * group["noise"])
             torch._foreach_add_(x, drift)
         shared["t"] += bool(buckets)

@@ -1,0 +1,75 @@
+"""Hugging Face Trainer: evaluation and every save at the outer weights.
+
+The Trainer calls `optimizer.eval()` before it evaluates and `optimizer.train()` before it trains, by itself.
+What it lacks is a save that comes without an evaluation: it would write x'.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from entropy_sgd.frameworks.outer import outer_weights, require, unwrapped
+
+require("transformers", "4.47")
+
+from transformers import (  # noqa: E402  after the check of its version
+    Trainer,
+    TrainerCallback,
+    TrainerControl,
+    TrainerState,
+    TrainingArguments,
+)
+
+
+def _put_outer(optimizer: Any) -> None:
+    for each in unwrapped([optimizer]):
+        each.eval()
+
+
+class OuterWeights(TrainerCallback):
+    """Puts x into the model when a checkpoint is due, and between epochs; the Trainer puts x' back.
+
+    ::
+
+        Trainer(model, args, optimizers=(optimizer, scheduler), callbacks=[OuterWeights()])
+
+    After `train()` the model holds x, or the best checkpoint's x with `load_best_model_at_end`. A checkpoint
+    of the middle of a cycle holds x as the weights and x' in the optimizer's state, and resumes to the same
+    losses. It acts on what the callbacks before it in the list have asked for: put it last.
+    """
+
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Puts x in if it is about to be saved, until the next training batch."""
+        if control.should_save:
+            _put_outer(kwargs["optimizer"])
+
+    def on_epoch_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Puts x in: what follows saves, or loads the best weights over it, or is the end."""
+        _put_outer(kwargs["optimizer"])
+
+
+class OuterTrainer(Trainer):
+    """The Trainer with that callback, which also saves x when `save_model` is called from anywhere.
+
+    ::
+
+        OuterTrainer(model, args, optimizer_cls_and_kwargs=(EntropyAdam, {"lr": 1e-2}))
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.add_callback(OuterWeights)
+
+    def save_model(self, *args: Any, **kwargs: Any) -> None:
+        """The model with x in it."""
+        with outer_weights(self.optimizer):
+            super().save_model(*args, **kwargs)
+
+    def _save_checkpoint(self, *args: Any, **kwargs: Any) -> None:
+        # The weights and the optimizer's state must be of the same moment: x here, x' there.
+        with outer_weights(self.optimizer):
+            super()._save_checkpoint(*args, **kwargs)

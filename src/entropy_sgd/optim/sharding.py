@@ -1,0 +1,130 @@
+"""Parameters spread over processes: the DTensors of FSDP2 (`torch.distributed.fsdp.fully_shard`).
+
+A rank holds a slice of each parameter's rows, `Shard(0)`: the chunks of `torch.chunk`, of which the last may
+be shorter or empty. A Langevin step is element by element, so it works on these slices alone. Three things
+look beyond them, and are here:
+
+    noise         element i of a slice is element offset + i of the parameter, and draws its noise
+    norms         squares and products are summed over the slices of all ranks
+    checkpoints   torch.distributed.checkpoint makes an optimizer's state by an empty step before it loads one
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+from torch import Tensor
+
+from entropy_sgd.optim import checks
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
+    from torch.distributed.tensor import DTensor
+
+
+def _distributed(tensor: Tensor) -> DTensor | None:
+    """`tensor` if it is a DTensor."""
+    return cast("DTensor", tensor) if any_distributed([tensor]) else None
+
+
+def any_distributed(tensors: Iterable[Tensor]) -> bool:
+    """Whether there is a DTensor. Whoever has one has imported its module, which is slow to import."""
+    module: Any = sys.modules.get("torch.distributed.tensor")
+    return module is not None and any(isinstance(t, module.DTensor) for t in tensors)
+
+
+def local(tensor: Tensor) -> Tensor:
+    """The plain tensor of this rank's elements, sharing their memory; `tensor` itself if it is plain."""
+    dtensor = _distributed(tensor)
+    return tensor if dtensor is None else dtensor.to_local()
+
+
+def _sharded_dimension(tensor: DTensor) -> int | None:
+    """The dimension of the device mesh over which the rows are spread; None for a replicated tensor."""
+    # A Shard over one process is no sharding; subclasses of Shard interleave the rows.
+    spread = [
+        (i, placement)
+        for i, placement in enumerate(tensor.placements)
+        if not placement.is_replicate() and tensor.device_mesh.size(i) > 1
+    ]
+    if not spread:
+        return None
+    from torch.distributed.tensor import Shard
+
+    dimension, placement = spread[0]
+    if len(spread) > 1 or type(placement) is not Shard or placement.dim != 0:
+        raise checks.ArgumentError(
+            f"params: a DTensor with placements {tensor.placements} came; Shard(0) over one dimension of the "
+            "device mesh and Replicate() over the others are accepted, as fully_shard makes them"
+        )
+    return dimension
+
+
+def offset(tensor: Tensor) -> int:
+    """The place of this rank's first element in the flattened whole, a complex element counted as two."""
+    dtensor = _distributed(tensor)
+    dimension = None if dtensor is None else _sharded_dimension(dtensor)
+    if dtensor is None or dimension is None:
+        return 0
+    rows = tensor.shape[0]
+    chunk = -(-rows // dtensor.device_mesh.size(dimension))
+    first = min(dtensor.device_mesh.get_local_rank(dimension) * chunk, rows)
+    return first * math.prod(tensor.shape[1:]) * (2 if tensor.is_complex() else 1)
+
+
+def total(values: Tensor, owners: Sequence[Tensor]) -> Tensor:
+    """The sum of `values`, one for each of `owners`, where a slice's value stands for that slice alone."""
+    if not any_distributed(owners):
+        return values.sum()
+    groups: dict[ProcessGroup | None, list[int]] = {}
+    for i, owner in enumerate(owners):
+        dtensor = _distributed(owner)
+        dimension = None if dtensor is None else _sharded_dimension(dtensor)
+        group = None if dtensor is None or dimension is None else dtensor.device_mesh.get_group(dimension)
+        groups.setdefault(group, []).append(i)
+    sums: list[Tensor] = []
+    for group, indices in groups.items():
+        part = values[indices].sum()
+        if group is not None:
+            torch.distributed.all_reduce(part, group=group)
+        sums.append(part)
+    return torch.stack(sums).sum()
+
+
+def check_params(groups: list[dict[str, Any]]) -> None:
+    """The DTensors of the last group are placed as `offset` knows it, and mixed only where torch can.
+
+    If not, the group is taken out again: what was there before goes on.
+    """
+    group = groups[-1]
+    try:
+        kinds = {_distributed(p) is None for p in group["params"]}
+        for p in group["params"]:
+            offset(p)
+        for name in ("outer_foreach", "outer_fused"):
+            if len(kinds) > 1 and group.get(name):
+                raise checks.ArgumentError(
+                    f"params: DTensors and plain tensors in one group do not go with {name[6:]}=True; "
+                    "leave it unset, or give each kind a group of its own"
+                )
+    except checks.ArgumentError:
+        groups.pop()
+        raise
+
+
+def only_asks_for_state(groups: Iterable[dict[str, Any]]) -> bool:
+    """Whether this step is one of learning rate zero on gradients of zero.
+
+    `get_optimizer_state_dict` and `set_optimizer_state_dict` of torch.distributed.checkpoint make one if the
+    optimizer has no state yet, for a state to load into. No training makes one.
+    """
+    groups = list(groups)
+    owners = [p for group in groups for p in group["params"] if p.grad is not None]
+    if not owners or any(float(group.get("lr", 1.0)) != 0 for group in groups):
+        return False
+    nonzero = torch.stack([local(p.grad).count_nonzero().to(owners[0].device) for p in owners])
+    return int(total(nonzero, owners)) == 0
