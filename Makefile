@@ -12,6 +12,9 @@ help:
 $(READY): pyproject.toml constraints.txt setup.py src/entropy_sgd/optim/kernel.c src/entropy_sgd/optim/kernel_isa.h
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	# backpack, which curvlinops installs, names torchvision but does not need it here; its build does not
+	# match the CPU build of torch, and lightning and transformers fail on importing one that is broken.
+	$(BIN)/pip uninstall --quiet --yes torchvision
 	touch $(READY)
 
 demo: $(READY) ## train SGD, Adam and Entropy-SGD on real digits, offline, and compare them

@@ -55,6 +55,7 @@ def train(steps: int, folder: Path) -> None:
 
     optimizer.eval()  # the outer weights, for validation and use
     torch.save(model.module.state_dict(), folder / f"weights-{rank}.pt")
+    dist.barrier()  # none takes the connections down while another still uses them
 
 
 def main() -> None:

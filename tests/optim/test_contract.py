@@ -365,6 +365,16 @@ def test_a_complex_parameter_is_two_real_ones():
         torch.testing.assert_close(with_complex, with_real, rtol=1e-12, atol=1e-12)
 
 
+def test_a_first_step_without_force_and_without_an_outer_rate_is_a_step_all_the_same():
+    import torch.distributed.checkpoint.state_dict  # which probes optimizers with such steps, see sharding.py
+
+    p = nn.Parameter(torch.zeros(1000))
+    optimizer = EntropySGD([p], lr=0.0, noise=1.0, L=9)
+    p.grad = torch.zeros_like(p)
+    optimizer.step()
+    assert p.detach().std().item() == pytest.approx(math.sqrt(0.1), rel=0.1)
+
+
 # ---- diagnostics ----
 
 

@@ -1,4 +1,4 @@
-"""Training on real digits to a stated accuracy: 4,000 digits of MNIST, a small network, ten effective epochs."""
+"""Training on real digits to a stated accuracy: 4,000 of MNIST, a small network, ten effective epochs."""
 
 from __future__ import annotations
 

@@ -117,14 +117,16 @@ def check_params(groups: list[dict[str, Any]]) -> None:
 
 
 def only_asks_for_state(groups: Iterable[dict[str, Any]]) -> bool:
-    """Whether this step is one of learning rate zero on gradients of zero.
+    """Whether this step is not one of training, but torch.distributed.checkpoint asking for a state.
 
-    `get_optimizer_state_dict` and `set_optimizer_state_dict` of torch.distributed.checkpoint make one if the
-    optimizer has no state yet, for a state to load into. No training makes one.
+    `get_optimizer_state_dict` and `set_optimizer_state_dict` step an optimizer that has no state yet, with
+    learning rates of zero and gradients of zero, for a state to load into. A user may do the same in earnest,
+    to watch the inner loop around a fixed x, so it is told by its caller.
     """
-    groups = list(groups)
-    owners = [p for group in groups for p in group["params"] if p.grad is not None]
-    if not owners or any(float(group.get("lr", 1.0)) != 0 for group in groups):
+    module: Any = sys.modules.get("torch.distributed.checkpoint.state_dict")
+    if module is None or any(float(group.get("lr", 1.0)) != 0 for group in groups):
         return False
-    nonzero = torch.stack([local(p.grad).count_nonzero().to(owners[0].device) for p in owners])
-    return int(total(nonzero, owners)) == 0
+    frame = sys._getframe(1)
+    while frame is not None and frame.f_code is not module._init_optim_state.__code__:
+        frame = frame.f_back
+    return frame is not None
