@@ -415,6 +415,7 @@ def test_monitoring_changes_no_weight_and_can_be_left_out():
     assert torch.equal(*results)
     assert "entropy_gradient" not in optimizer.state[params[0]]
     assert math.isnan(optimizer.diagnostics()["cosine"])
+    assert optimizer.diagnostics()["gamma"] == pytest.approx(1e-4 * 1.001**2)
 
 
 def test_a_non_finite_gradient_is_passed_on():

@@ -16,14 +16,15 @@ import math
 import warnings
 from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
 from entropy_sgd.optim import checks, scoping, sharding
-from entropy_sgd.optim.bucket import GRADIENT, INNER_STATE, MU, STEP, X, gather, real, sum_of_squares
+from entropy_sgd.optim.bucket import GRADIENT, INNER_STATE, MU, STEP, X, gather, real
+from entropy_sgd.optim.diagnostics import UNKNOWN, measure
 from entropy_sgd.optim.validation import check_group, check_outer, check_state_dict
 
 Closure = Callable[[], Any]
@@ -132,9 +133,7 @@ class LocalEntropy(Optimizer):
             "evaluating": False,
             "distance": 0.0,
             "gradient_sq": 0.0,
-            "diagnostics": dict.fromkeys(
-                ("gamma", "x_minus_mu", "x_minus_x_prime", "gradient", "cosine"), math.nan
-            ),
+            "diagnostics": dict(UNKNOWN),
         }
         super().__init__(params, defaults)
         self._outer = self._attach(outer, dict(outer_options or {}))
@@ -310,8 +309,8 @@ class LocalEntropy(Optimizer):
         d = real([state[MU] for _, _, state in taking_part])
         torch._foreach_neg_(d)
         torch._foreach_add_(d, xs)  # x - mu, in mu's place: the next cycle begins with a fresh mu
-        if self._measuring:
-            self._measure(d, [state.get(GRADIENT) for _, _, state in taking_part], params)
+        # No gradient was kept without monitoring, nor by a run that did not monitor and was resumed.
+        self._measure(d, [state.get(GRADIENT) for _, _, state in taking_part], params)
         scaled = [x for (group, _, _), x in zip(taking_part, d, strict=True) if group["scale_by_gamma"]]
         if scaled:
             torch._foreach_mul_(scaled, gamma)
@@ -358,27 +357,14 @@ class LocalEntropy(Optimizer):
     def _measure(self, d: list[Tensor], gradients: list[Tensor | None], params: list[Tensor]) -> None:
         """Fills `diagnostics` from x - mu and grad f(x), and lets MatchGradient choose the next scope."""
         shared = self._shared
-        displacement_sq = sum_of_squares(d, params)
-        measured: list[Any] = [displacement_sq, shared["gradient_sq"], shared["distance"], math.nan]
-        if self._monitor and None not in gradients:  # none of it after resuming a run that did not monitor
-            pairs = zip(d, real(cast("list[Tensor]", gradients)), strict=True)
-            dots = [torch.dot(a.reshape(-1), b.reshape(-1)).to(displacement_sq) for a, b in pairs]
-            measured[3] = sharding.total(torch.stack(dots), params)
-        # One transfer from the device for all of them, once a cycle.
-        dtype, device = displacement_sq.dtype, displacement_sq.device
-        stacked = torch.stack([torch.as_tensor(v, dtype=dtype, device=device) for v in measured])
-        figures = cast("list[float]", stacked.tolist())
-        displacement, gradient = math.sqrt(figures[0]), math.sqrt(figures[1])
-        shared["diagnostics"] = {
-            "gamma": shared["gamma"],
-            "x_minus_mu": displacement,
-            "x_minus_x_prime": figures[2] / shared["inner_step"] if self._monitor else math.nan,
-            "gradient": gradient,
-            "cosine": figures[3] / (displacement * gradient) if displacement * gradient > 0 else math.nan,
-        }
+        figures = {**UNKNOWN, "gamma": shared["gamma"]}
+        if self._measuring:
+            distance = shared["distance"] / shared["inner_step"] if self._monitor else math.nan
+            figures |= measure(d, gradients, params, shared["gradient_sq"], distance)
+        shared["diagnostics"] = figures
         if isinstance(self._schedule, scoping.MatchGradient):
             inner_lr = max(group["inner_lr"] for group in self.param_groups)
-            matched = self._schedule.match(shared["gamma"], gradient, displacement)
+            matched = self._schedule.match(shared["gamma"], figures["gradient"], figures["x_minus_mu"])
             shared["gamma"] = min(matched, 1 / inner_lr) if inner_lr > 0 else matched
 
     def diagnostics(self) -> dict[str, float]:
