@@ -82,11 +82,13 @@ class LocalEntropy:
 class Flatness:
     """Compare spectra and local entropies by recipe: mean and standard deviation over seeds.
 
-    The first recipe is the baseline: the table gives the others' paired difference to it over the seeds.
+    The table gives the paired difference of the other recipes to the baseline over the seeds.
     """
 
     files: Annotated[tuple[Path, ...], tyro.conf.Positional]
-    """JSON files of spectrum and local-entropy, or folders of them; the baseline's first."""
+    """JSON files of spectrum and local-entropy, or folders of them."""
+    baseline: str | None = None
+    """The recipe, NETWORK/OPTIMIZER, that the others are compared with; the first one if not given."""
     out: Path = Path("results/flatness.json")
     """File for the table."""
 
@@ -140,7 +142,7 @@ def flatness(arguments: list[str]) -> None:
 
     from entropy_sgd.lab.spectra.flatness import compare
 
-    compare(list(options.files), options.out)
+    compare(list(options.files), options.out, options.baseline)
     print(options.out)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from entropy_sgd.lab import LabError
+from entropy_sgd.lab import LabError, unknown
 from entropy_sgd.lab.spectra import files
 from entropy_sgd.lab.training.folder import Record, write_json
 from entropy_sgd.lab.training.statistics import Difference, Spread, paired_difference, spread
@@ -26,9 +26,18 @@ class Row:
     """To the first recipe, over common seeds; without the first recipe itself."""
 
 
-def compare(paths: Sequence[Path], out: Path, console: Console | None = None) -> list[Row]:
-    """Print the table of all measurements in `paths` and write it to `out`."""
+def compare(
+    paths: Sequence[Path], out: Path, baseline: str | None = None, console: Console | None = None
+) -> list[Row]:
+    """Print the table of all measurements in `paths` and write it to `out`.
+
+    `baseline` is the recipe to which the others' differences are taken: the first one if not given.
+    """
     records = files.read(paths)
+    names = [record["recipe"] for record in records]
+    if baseline is not None and baseline not in names:
+        raise unknown("recipe in these files", baseline, dict.fromkeys(names))
+    records.sort(key=lambda record: record["recipe"] != baseline)
     rows = tabulate(records)
     out.parent.mkdir(parents=True, exist_ok=True)
     runs = [

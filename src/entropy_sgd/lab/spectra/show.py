@@ -14,7 +14,8 @@ from entropy_sgd.lab.training.folder import Record
 def show(console: Console, path: Path, record: Record) -> None:
     """The file, where it was measured, and the numbers the paper speaks of."""
     title = f"{record['recipe']} seed {record['seed']}: {record['of']}, {record['options']['method']}"
-    table = Table(title=title, title_justify="left", show_header="local_entropy" in record)
+    console.print(title, highlight=False, soft_wrap=True)
+    table = Table(show_header="local_entropy" in record)
     if "local_entropy" in record:
         for heading in ("γ", "F", "normalised", "± standard error"):
             table.add_column(heading, justify="right")
