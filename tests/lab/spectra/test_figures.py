@@ -11,7 +11,7 @@ from entropy_sgd.lab.spectra.figures import FIGURES, draw
 
 @pytest.fixture(scope="module")
 def spectra(adam, sgd, tmp_path_factory):
-    """An exact spectrum of small-lenet's recipe and, under another name, its Fisher diagonal for All-CNN's."""
+    """The exact spectrum of one run by small-lenet's recipe, and its Fisher diagonal as if by All-CNN's."""
     folder = tmp_path_factory.mktemp("spectra")
     out = ["--samples", "20", "--out", str(folder)]
     assert main(["spectrum", str(adam), "--method", "exact", *out]) == 0
@@ -48,7 +48,7 @@ def test_the_lines_are_the_histograms(spectra):
         assert np.asarray(edges).tolist() == histogram["edges"]
     share = 100 * record["spectrum"]["near_zero"]["0.0001"]
     texts = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert texts[0].startswith(f"seed 3: {share:.1f} % with |λ| < 0.0001")
+    assert texts[0].startswith(f"seed 3, 20 samples of {record['data']}: {share:.1f} % with |λ| < 0.0001")
 
 
 def test_a_folder_that_is_not_there(tmp_path, capsys):

@@ -82,9 +82,9 @@ def test_the_command_prints_and_writes_the_table(sgd, entropy_sgd, tmp_path, cap
     assert main(["flatness", str(spectra), "--out", str(table), *baseline]) == 0
     printed = capsys.readouterr().out
     assert "mnistfc/entropy-sgd - small-mnistfc/sgd" in printed
-    records = {record["recipe"]: record for record in map(json.loads, map(path_text, spectra.iterdir()))}
+    records = [json.loads(path.read_text()) for path in spectra.iterdir()]
+    traces = {record["recipe"]: record["spectrum"]["trace"] for record in records}
     rows = {row["what"]: row for row in json.loads(table.read_text())["rows"]}
-    traces = {recipe: record["spectrum"]["trace"] for recipe, record in records.items()}
     found = rows["trace, fisher"]
     assert {recipe: entry["mean"] for recipe, entry in found["spreads"].items()} == traces
     difference = traces["mnistfc/entropy-sgd"] - traces["small-mnistfc/sgd"]
@@ -92,10 +92,6 @@ def test_the_command_prints_and_writes_the_table(sgd, entropy_sgd, tmp_path, cap
     assert f"{difference:+.4g}" in printed
     assert main(["flatness", str(spectra), "--out", str(table), "--baseline", "small-mnistfc/sdg"]) == 2
     assert "Did you mean small-mnistfc/sgd" in capsys.readouterr().err
-
-
-def path_text(path):
-    return path.read_text()
 
 
 @pytest.mark.parametrize(

@@ -64,8 +64,9 @@ def draw(panel: Panel, records: Sequence[Record]) -> Figure:
         for colour, record in zip(COLOURS * len(records), records, strict=False):
             found = record["spectrum"]
             label = (
-                f"seed {record['seed']}: {100 * found['near_zero'][panel.threshold]:.1f} % with "
-                f"|λ| < {panel.threshold}, smallest {found['minimum']:.2g}, largest {found['maximum']:.3g}"
+                f"seed {record['seed']}, {record['samples']:,} samples of {record['data']}: "
+                f"{100 * found['near_zero'][panel.threshold]:.1f} % with |λ| < {panel.threshold}, "
+                f"smallest {found['minimum']:.2g}, largest {found['maximum']:.3g}"
             )
             for side, histogram in found["histograms"].items():
                 if side in axes:
@@ -81,9 +82,6 @@ def draw(panel: Panel, records: Sequence[Record]) -> Figure:
                 axes[side].text(0.5, 0.5, "none", transform=axes[side].transAxes, ha="center")
                 axes[side].set(xticks=[], yticks=[])
         axes["negative"].set_ylabel("number in a bin")
-        first = records[0]
-        figure.suptitle(
-            f"{panel.title}, {first['parameters']:,} weights, {first['data']}, {first['samples']:,} samples"
-        )
+        figure.suptitle(f"{panel.title}, {records[0]['parameters']:,} weights")
         figure.legend(loc="outside lower center", frameon=False)
     return figure
