@@ -18,6 +18,7 @@ def spectra(adam, sgd, tmp_path_factory):
     assert main(["spectrum", str(sgd), "--method", "lanczos", "--steps", "4", *out]) == 0
     fisher = folder / "allcnn.json"
     assert main(["spectrum", str(adam), "--method", "fisher", "--out", str(fisher)]) == 0
+    assert main(["spectrum", str(adam), "--method", "fisher", *out]) == 0  # from samples: not the paper's
     record = json.loads(fisher.read_text())
     fisher.write_text(json.dumps({**record, "recipe": "allcnn/adam"}))
     return folder

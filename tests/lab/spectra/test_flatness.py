@@ -20,7 +20,7 @@ def measured(recipe, seed, maximum, *, samples=9, method="exact", **changes):
         "near_zero": near_zero,
     }
     common = {"recipe": recipe, "seed": seed, "network": "small", "data": "mnist", "samples": samples}
-    common |= {"of": "Hessian", "options": {"method": method}, "loss": 0.25, "gradient_norm": 0.01}
+    common |= {"method": method, "options": {"batch": 256}, "loss": 0.25, "gradient_norm": 0.01}
     return {**common, "spectrum": spectrum, **changes}
 
 
@@ -29,7 +29,7 @@ def entropies(recipe, seed, **by_gamma):
         {"gamma": float(gamma[1:])} | ({"reason": "diverges"} if value is None else {"normalized": value})
         for gamma, value in by_gamma.items()
     ]
-    record = measured(recipe, seed, 0.0, method="laplace", of="local entropy", local_entropy=entries)
+    record = measured(recipe, seed, 0.0, method="laplace", local_entropy=entries)
     del record["spectrum"]
     return record
 
@@ -85,7 +85,7 @@ def test_the_command_prints_and_writes_the_table(sgd, entropy_sgd, tmp_path, cap
     records = [json.loads(path.read_text()) for path in spectra.iterdir()]
     traces = {record["recipe"]: record["spectrum"]["trace"] for record in records}
     rows = {row["what"]: row for row in json.loads(table.read_text())["rows"]}
-    found = rows["trace, fisher"]
+    found = rows["trace, fisher-samples"]
     assert {recipe: entry["mean"] for recipe, entry in found["spreads"].items()} == traces
     difference = traces["mnistfc/entropy-sgd"] - traces["small-mnistfc/sgd"]
     assert found["differences"]["mnistfc/entropy-sgd"]["mean"] == pytest.approx(difference)

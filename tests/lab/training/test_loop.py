@@ -234,7 +234,8 @@ def test_sgld_reports_its_decaying_step(run, tiny_images, tmp_path):
 
 def test_a_run_stops_at_the_training_loss_of_its_outer_weights(run, tiny_images, tmp_path):
     recipe = replace(tiny_images, evaluate_every=1, stop_at_loss=1e-9)
-    run(recipe)  # never reached
+    run(recipe)
+    assert "is still above stop_at_loss, 1e-09" in run.output
     losses = [(r["step"], r["training_loss"]) for r in records(tmp_path / "run") if "training_loss" in r]
     assert [step for step, _ in losses] == [6, 12, 18, 24, 30, 36, 42, 48]
     step, threshold = losses[3]  # the outer weights of the first cycle of 20
@@ -247,7 +248,7 @@ def test_a_run_stops_at_the_training_loss_of_its_outer_weights(run, tiny_images,
     model = models.build("lenet", dropout=0.25, classes=10)
     model.load_state_dict(torch.load(tmp_path / "stopped" / "weights.pt", weights_only=True))
     loss = functional.cross_entropy(model.eval()(digits.inputs[chosen]), digits.targets[chosen])
-    assert float(loss) == pytest.approx(threshold, rel=1e-5)
+    assert loss.item() == pytest.approx(threshold, rel=1e-5)
 
     # killed after the last checkpoint and before the summary: there is nothing left to train
     (tmp_path / "stopped" / "summary.json").unlink()

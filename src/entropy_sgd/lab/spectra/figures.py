@@ -44,7 +44,7 @@ def write(folder: Path, out: Path) -> list[str]:
         mine = [
             record
             for record in records
-            if (record["recipe"], record["options"]["method"]) == (panel.recipe, panel.method)
+            if (record["recipe"], record["method"]) == (panel.recipe, panel.method)
         ]
         if mine:
             out.mkdir(parents=True, exist_ok=True)

@@ -41,7 +41,10 @@ def compare(
     rows = tabulate(records)
     out.parent.mkdir(parents=True, exist_ok=True)
     runs = [
-        {key: record[key] for key in ("recipe", "seed", "of", "command", "loss", "gradient_norm", "samples")}
+        {
+            key: record[key]
+            for key in ("recipe", "seed", "method", "command", "loss", "gradient_norm", "samples")
+        }
         for record in records
     ]
     write_json(out, {"rows": [asdict(row) for row in rows], "measurements": runs})
@@ -53,15 +56,14 @@ def tabulate(records: Sequence[Record]) -> list[Row]:
     """A row for each number measured, a column for each recipe in the order in which they come."""
     recipes = list(dict.fromkeys(record["recipe"] for record in records))
     values: dict[str, dict[str, dict[int, float]]] = {}  # number, recipe, seed
-    firsts: dict[tuple[str, str], Record] = {}
-    seen: set[tuple[str, str, str, int]] = set()
+    firsts: dict[str, Record] = {}
+    seen: set[tuple[str, str, int]] = set()
     for record in records:
-        kind = record["of"], record["options"]["method"]
-        run = *kind, record["recipe"], record["seed"]
+        run = record["method"], record["recipe"], record["seed"]
         if run in seen:
-            raise LabError(f"{record['recipe']} with seed {record['seed']} is there twice: {', '.join(kind)}")
+            raise LabError(f"{run[1]} with seed {run[2]} is there twice, measured by {run[0]}")
         seen.add(run)
-        first = firsts.setdefault(kind, record)  # what is not measured alike is not compared
+        first = firsts.setdefault(record["method"], record)  # what is not measured alike is not compared
         for key in ("network", "data", "samples", "options"):
             if first[key] != record[key]:
                 raise LabError(
@@ -88,7 +90,7 @@ def tabulate(records: Sequence[Record]) -> list[Row]:
 
 def numbers(record: Record) -> dict[str, float]:
     """What is compared of one measurement, the loss first: it should be the same for all."""
-    method, on = record["options"]["method"], f"on {record['samples']} samples"
+    method, on = record["method"], f"on {record['samples']} samples"
     shared = {f"loss {on}": record["loss"], f"gradient norm {on}": record["gradient_norm"]}
     if "spectrum" in record:
         found = record["spectrum"]

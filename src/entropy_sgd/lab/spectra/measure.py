@@ -201,6 +201,7 @@ def _measure(
         "seed": run.settings["seed"],
         "network": trained.recipe.network,
         "data": trained.recipe.data,
+        "method": how.label,
         "command": shlex.join(["entropy-sgd", *command]),
         "options": _options(how),
         "weights_sha256": require_finished(run)["weights_sha256"],

@@ -13,7 +13,7 @@ from entropy_sgd.lab.training.folder import Record
 
 def show(console: Console, path: Path, record: Record) -> None:
     """The file, where it was measured, and the numbers the paper speaks of."""
-    title = f"{record['recipe']} seed {record['seed']}: {record['of']}, {record['options']['method']}"
+    title = f"{record['recipe']} seed {record['seed']}: {record['of']}, {record['method']}"
     console.print(title, highlight=False, soft_wrap=True)
     table = Table(show_header="local_entropy" in record)
     if "local_entropy" in record:

@@ -132,6 +132,11 @@ def train(
                             record["training_loss"] = task.judge("training")["loss"]
                         if record["training_loss"] <= recipe.stop_at_loss:
                             total = step
+                        elif step == total:
+                            display.say(
+                                f"note: the training loss, {record['training_loss']:.4g}, is still above "
+                                f"stop_at_loss, {recipe.stop_at_loss:g}"
+                            )
                     metrics.write(record)
                     for key, entry in record.items():
                         if entry is not None and key != "step":
