@@ -10,7 +10,7 @@ from entropy_sgd.lab.cli import main
 from entropy_sgd.lab.spectra.flatness import tabulate
 
 
-def measured(recipe, seed, maximum, *, samples=9, method="exact", **changes):
+def measured(recipe, seed, maximum, *, samples=9, method="exact", lr=0.1, **changes):
     near_zero = {"1e-05": 0.5, "0.01": 0.9}
     spectrum = {
         "minimum": -0.1,
@@ -21,6 +21,7 @@ def measured(recipe, seed, maximum, *, samples=9, method="exact", **changes):
     }
     common = {"recipe": recipe, "seed": seed, "network": "small", "data": "mnist", "samples": samples}
     common |= {"method": method, "options": {"batch": 256}, "loss": 0.25, "gradient_norm": 0.01}
+    common["run"] = {"settings": {"recipe": {"optimizer": {"lr": lr}}}}
     return {**common, "spectrum": spectrum, **changes}
 
 
@@ -69,6 +70,8 @@ def test_what_was_not_measured_alike_is_not_compared():
         tabulate([measured("net/sgd", 0, 1.0), measured("net/adam", 0, 1.0, samples=8)])
     with pytest.raises(LabError, match="seed 4 is there twice"):
         tabulate([measured("net/sgd", 4, 1.0), measured("net/sgd", 4, 2.0)])
+    with pytest.raises(LabError, match="net/sgd that were trained differently"):
+        tabulate([measured("net/sgd", 0, 1.0), measured("net/sgd", 1, 2.0, lr=0.2)])
     rows = tabulate([measured("net/sgd", 0, 1.0), measured("net/sgd", 0, 2.0, method="lanczos")])
     assert row(rows, "largest λ, lanczos").spreads["net/sgd"].mean == 2.0
 

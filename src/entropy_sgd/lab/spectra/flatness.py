@@ -40,13 +40,8 @@ def compare(
     records.sort(key=lambda record: record["recipe"] != baseline)
     rows = tabulate(records)
     out.parent.mkdir(parents=True, exist_ok=True)
-    runs = [
-        {
-            key: record[key]
-            for key in ("recipe", "seed", "method", "command", "loss", "gradient_norm", "samples")
-        }
-        for record in records
-    ]
+    kept = ("recipe", "seed", "method", "command", "samples", "loss", "gradient_norm")
+    runs = [{key: record[key] for key in kept} for record in records]
     write_json(out, {"rows": [asdict(row) for row in rows], "measurements": runs})
     (console or Console()).print(_table(rows))
     return rows
@@ -57,6 +52,7 @@ def tabulate(records: Sequence[Record]) -> list[Row]:
     recipes = list(dict.fromkeys(record["recipe"] for record in records))
     values: dict[str, dict[str, dict[int, float]]] = {}  # number, recipe, seed
     firsts: dict[str, Record] = {}
+    trained: dict[str, Record] = {}
     seen: set[tuple[str, str, int]] = set()
     for record in records:
         run = record["method"], record["recipe"], record["seed"]
@@ -70,6 +66,9 @@ def tabulate(records: Sequence[Record]) -> list[Row]:
                     f"measurements that differ in their {key} cannot be compared: "
                     f"{first[key]} for {first['recipe']}, {record[key]} for {record['recipe']}"
                 )
+        settings = record["run"]["settings"]["recipe"]
+        if trained.setdefault(record["recipe"], settings) != settings:
+            raise LabError(f"runs of {record['recipe']} that were trained differently are not seeds of one")
         for what, value in numbers(record).items():
             values.setdefault(what, {}).setdefault(record["recipe"], {})[record["seed"]] = value
     if not values:
