@@ -63,8 +63,12 @@ def draw(panel: Panel, records: Sequence[Record]) -> Figure:
         axes = dict(zip(SIDES, figure.subplots(1, 3, width_ratios=(1, 2, 1)), strict=True))
         for colour, record in zip(COLOURS * len(records), records, strict=False):
             found = record["spectrum"]
+            # Adam's moments come from its last mini-batches, not from the samples of the loss
+            source = (
+                record["data"] if panel.method == "fisher" else f"{record['samples']:,} of {record['data']}"
+            )
             label = (
-                f"seed {record['seed']}, {record['samples']:,} samples of {record['data']}: "
+                f"seed {record['seed']}, {source}: "
                 f"{100 * found['near_zero'][panel.threshold]:.1f} % with |λ| < {panel.threshold}, "
                 f"smallest {found['minimum']:.2g}, largest {found['maximum']:.3g}"
             )
