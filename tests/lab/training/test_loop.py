@@ -230,3 +230,34 @@ def test_sgld_reports_its_decaying_step(run, tiny_images, tmp_path):
     run(replace(tiny_images, optimizer=recipes.get("lenet/sgld").optimizer, epochs=1))
     line = records(tmp_path / "run")[-1]
     assert line["lr"] == pytest.approx(0.5 / 7**0.3)
+
+
+def test_a_run_stops_at_the_training_loss_of_its_outer_weights(run, tiny_images, tmp_path):
+    recipe = replace(tiny_images, evaluate_every=1, stop_at_loss=1e-9)
+    run(recipe)
+    assert "is still above stop_at_loss, 1e-09" in run.output
+    losses = [(r["step"], r["training_loss"]) for r in records(tmp_path / "run") if "training_loss" in r]
+    assert [step for step, _ in losses] == [6, 12, 18, 24, 30, 36, 42, 48]
+    step, threshold = losses[3]  # the outer weights of the first cycle of 20
+    assert threshold < min(loss for _, loss in losses[:3])
+
+    recipe = replace(recipe, stop_at_loss=threshold)
+    summary = run(recipe, "stopped")
+    assert summary["gradient_evaluations"] == step
+    digits, chosen = data.load("digits").train, torch.arange(96) * 4000 // 96
+    model = models.build("lenet", dropout=0.25, classes=10)
+    model.load_state_dict(torch.load(tmp_path / "stopped" / "weights.pt", weights_only=True))
+    loss = functional.cross_entropy(model.eval()(digits.inputs[chosen]), digits.targets[chosen])
+    assert loss.item() == pytest.approx(threshold, rel=1e-5)
+
+    # killed after the last checkpoint and before the summary: there is nothing left to train
+    (tmp_path / "stopped" / "summary.json").unlink()
+    assert run(recipe, "stopped", resume=True)["weights_sha256"] == summary["weights_sha256"]
+
+
+def test_text_stops_at_the_loss_of_its_training_part(run, tiny_text, tmp_path):
+    run(replace(tiny_text, evaluate_every=0.5, stop_at_loss=1e-9))
+    losses = [r["training_loss"] for r in records(tmp_path / "run") if "training_loss" in r]
+    summary = run(replace(tiny_text, evaluate_every=0.5, stop_at_loss=losses[2]), "stopped")
+    first = next(i for i, loss in enumerate(losses) if loss <= losses[2])
+    assert summary["epochs"] == pytest.approx(0.5 * (first + 1), abs=0.05)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from entropy_sgd.lab import LabError, unknown
 from entropy_sgd.lab.cli.compare import compare, demo
 from entropy_sgd.lab.cli.data import data
+from entropy_sgd.lab.cli.landscape import figures, flatness, local_entropy, spectrum
 from entropy_sgd.lab.cli.report import report, valley
 from entropy_sgd.lab.cli.train import train
 from entropy_sgd.lab.data import DataError
@@ -23,13 +24,17 @@ COMMANDS: dict[str, tuple[Callable[[list[str]], None], str]] = {
     "compare": (compare, "several optimizers and seeds at equal budgets: entropy-sgd compare lenet"),
     "report": (report, "one HTML page from the folders of runs"),
     "data": (data, "list, fetch or verify the data"),
+    "spectrum": (spectrum, "all eigenvalues of the Hessian, their density or the Fisher diagonal, of runs"),
+    "local-entropy": (local_entropy, "local entropy at the weights of runs"),
+    "flatness": (flatness, "spectra and local entropies by optimizer, over seeds"),
+    "figures": (figures, "the paper's Fig. 1 and Fig. 3 from measured spectra"),
     "valley": (valley, "draw local entropy on the valleys of the paper's first figure"),
 }
 
 
 def usage() -> str:
     """What `entropy-sgd --help` prints."""
-    lines = [f"  {name:<8} {summary}" for name, (_, summary) in COMMANDS.items()]
+    lines = [f"  {name:<13} {summary}" for name, (_, summary) in COMMANDS.items()]
     return "\n".join(
         [
             "usage: entropy-sgd COMMAND [OPTIONS]",

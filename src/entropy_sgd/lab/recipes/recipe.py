@@ -76,18 +76,22 @@ class Recipe:
     averaged."""
     clip_norm: float | None = None
     """Norm to which longer gradients are shortened; None: never."""
+    stop_at_loss: float | None = None
+    """Stop at the first evaluation that finds the training loss at the outer weights no higher; None:
+    never."""
     evaluate_every: float = 1.0
     """Effective epochs between evaluations on the validation data."""
     log_every: float = 0.1
     """Effective epochs between lines of metrics.jsonl."""
     statistics_samples: int = 10_000
-    """Training samples from which batch statistics are recomputed before each evaluation."""
+    """Training images from which batch statistics are recomputed before each evaluation, and the training
+    loss that `stop_at_loss` waits for."""
 
     def __post_init__(self) -> None:
         for argument in ("epochs", "batch_size", "evaluate_every", "log_every", "statistics_samples"):
             if not 0 < getattr(self, argument) < math.inf:
                 raise LabError(f"{argument} must be a finite number above 0, got {getattr(self, argument)}")
-        for argument in ("unroll", "vocabulary", "train_limit", "clip_norm"):
+        for argument in ("unroll", "vocabulary", "train_limit", "clip_norm", "stop_at_loss"):
             value = getattr(self, argument)
             if value is not None and not value > 0:
                 raise LabError(f"{argument} must be above 0, got {value}")

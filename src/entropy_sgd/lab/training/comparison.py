@@ -83,7 +83,8 @@ def run(
     rows = tabulate(summaries)
     write_json(path / RESULT, {"rows": [asdict(row) for row in rows], "runs": summaries})
     headings, lines = cells(rows)
-    table = Table(*headings, title=f"{comparison.recipes[0].epochs:g} effective epochs each")
+    limit = "at most " if any(recipe.stop_at_loss is not None for recipe in comparison.recipes) else ""
+    table = Table(*headings, title=f"{limit}{comparison.recipes[0].epochs:g} effective epochs each")
     for line in lines:
         table.add_row(*line)
     console.print(table)

@@ -56,6 +56,7 @@ def train(
     if saved is not None:
         step, seconds = saved["step"], saved["seconds"]
         losses, count, metrics_size = saved["losses"], saved["count"], saved["metrics_size"]
+        total = saved.get("total", total)  # less than the recipe's epochs make, once stop_at_loss has struck
         model.load_state_dict(saved["model"])
         optimizer.load_state_dict(saved["optimizer"])
         task.load_state_dict(saved["task"])
@@ -67,6 +68,7 @@ def train(
             raise Diverged(f"weights that are not finite at step {step} of {total}")
         counts = {
             "step": step,
+            "total": total,
             "seconds": seconds,
             "losses": losses,
             "count": count,
@@ -125,6 +127,16 @@ def train(
                         if not math.isfinite(judged["loss"]):
                             raise Diverged(f"a validation loss of {judged['loss']} at step {step} of {total}")
                         record |= {"validation_loss" if key == "loss" else key: judged[key] for key in judged}
+                    if evaluating and recipe.stop_at_loss is not None:
+                        with outer_weights(task, optimizer):
+                            record["training_loss"] = task.judge("training")["loss"]
+                        if record["training_loss"] <= recipe.stop_at_loss:
+                            total = step
+                        elif step == total:
+                            display.say(
+                                f"note: the training loss, {record['training_loss']:.4g}, is still above "
+                                f"stop_at_loss, {recipe.stop_at_loss:g}"
+                            )
                     metrics.write(record)
                     for key, entry in record.items():
                         if entry is not None and key != "step":

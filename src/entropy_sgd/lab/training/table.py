@@ -28,7 +28,7 @@ class Row:
     seconds: float | None
     """Mean time of a run."""
     epochs: float | None
-    """Effective epochs of a run."""
+    """Mean effective epochs of a run."""
     diverged: int
 
 
@@ -53,7 +53,7 @@ def tabulate(summaries: Sequence[Record]) -> list[Row]:
                 result=spread(list(values.values())) if values else None,
                 difference=paired_difference(values, baseline) if rows and comparable else None,
                 seconds=spread([summary["seconds"] for summary in finished]).mean if finished else None,
-                epochs=finished[0]["epochs"] if finished else None,
+                epochs=spread([summary["epochs"] for summary in finished]).mean if finished else None,
                 diverged=len(mine) - len(finished),
             )
         )

@@ -21,7 +21,7 @@ from entropy_sgd.lab.models import build as build_network
 from entropy_sgd.lab.models import detach
 from entropy_sgd.lab.recipes import Recipe
 
-Part = Literal["validation", "test"]
+Part = Literal["training", "validation", "test"]
 
 EVALUATION_BATCH = 500
 """Images in a batch of an evaluation: it changes speed and memory, not the result."""
@@ -71,7 +71,8 @@ class Classification:
         self.batches = ShuffledBatches(train, recipe.batch_size, seed)
         self.batch, self.size = recipe.batch_size, len(train)
         self.scale = 1.0
-        self.statistics_inputs = train.inputs[_spread(len(train), recipe.statistics_samples)]
+        sample = _spread(len(train), recipe.statistics_samples)
+        self.sample = Split(train.inputs[sample], train.targets[sample])
 
     def loss(self) -> Tensor:
         """The loss of the next batch."""
@@ -80,14 +81,17 @@ class Classification:
 
     def statistics_batches(self) -> list[Tensor]:
         """Training inputs to recompute batch statistics from."""
-        batches = list(torch.split(self.statistics_inputs, EVALUATION_BATCH))
+        batches = list(torch.split(self.sample.inputs, EVALUATION_BATCH))
         # A shorter last batch would weigh as much as the others, and a single sample has no variance.
         return batches[:-1] if len(batches) > 1 and len(batches[-1]) < EVALUATION_BATCH else batches
 
     @torch.no_grad()
     def judge(self, part: Part) -> dict[str, float]:
-        """Mean loss and error at the weights the model holds."""
-        split = self.data.test() if part == "test" else self.data.validation
+        """Mean loss and error at the weights the model holds, of training data on a sample."""
+        if part == "training":
+            split = self.sample
+        else:
+            split = self.data.test() if part == "test" else self.data.validation
         if split is None:
             raise ValueError("a final run holds no validation data")
         loss = wrong = 0.0
@@ -120,7 +124,7 @@ class LanguageModel:
         if vocabulary < len(data.vocabulary):
             raise LabError(f"vocabulary must be at least the data's {len(data.vocabulary)}, got {vocabulary}")
         train = data.train[: recipe.train_limit].to(device)
-        self.data, self.device = data, device
+        self.data, self.device, self.train = data, device, train
         self.model = _network(recipe, data.train[None, :1], {"vocabulary": vocabulary}).to(device)
         self.batches = SequenceBatches(train, recipe.batch_size, recipe.unroll)
         self.batch, self.size = recipe.batch_size * recipe.unroll, len(train)
@@ -142,7 +146,10 @@ class LanguageModel:
     @torch.no_grad()
     def judge(self, part: Part) -> dict[str, float]:
         """Mean loss per token and perplexity at the weights the model holds."""
-        tokens = self.data.test() if part == "test" else self.data.validation
+        if part == "training":
+            tokens = self.train
+        else:
+            tokens = self.data.test() if part == "test" else self.data.validation
         loss, hidden = 0.0, None
         for inputs, targets, first in evaluation_windows(tokens, self.unroll, self.streams):
             inputs, targets = inputs.to(self.device), targets.to(self.device)

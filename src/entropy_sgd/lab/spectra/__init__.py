@@ -1,0 +1,8 @@
+"""The measurements of Section 5.1 on finished runs, their files, and the figures and tables drawn from these.
+
+trained.py    a run's folder as network, loss and training samples
+condense.py   a spectrum of any size as a few thousand numbers
+measure.py    spectra and local entropies as records for JSON files
+figures.py    the paper's Fig. 1 and Fig. 3 from such files
+flatness.py   the table by optimizer from such files
+"""

@@ -1,0 +1,139 @@
+"""The question behind the paper, whether one optimizer's minima are flatter than another's, from files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from entropy_sgd.lab import LabError, unknown
+from entropy_sgd.lab.spectra import files
+from entropy_sgd.lab.training.folder import Record, write_json
+from entropy_sgd.lab.training.statistics import Difference, Spread, paired_difference, spread
+
+
+@dataclass(frozen=True)
+class Row:
+    """One measured number, by recipe."""
+
+    what: str
+    spreads: dict[str, Spread]
+    """Mean and standard deviation over seeds."""
+    differences: dict[str, Difference | None]
+    """To the first recipe, over common seeds; without the first recipe itself."""
+
+
+def compare(
+    paths: Sequence[Path], out: Path, baseline: str | None = None, console: Console | None = None
+) -> list[Row]:
+    """Print the table of all measurements in `paths` and write it to `out`.
+
+    `baseline` is the recipe to which the others' differences are taken: the first one if not given.
+    """
+    records = files.read(paths)
+    names = [record["recipe"] for record in records]
+    if baseline is not None and baseline not in names:
+        raise unknown("recipe in these files", baseline, dict.fromkeys(names))
+    records.sort(key=lambda record: record["recipe"] != baseline)
+    rows = tabulate(records)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    kept = ("recipe", "seed", "method", "command", "samples", "loss", "gradient_norm")
+    runs = [{key: record[key] for key in kept} for record in records]
+    write_json(out, {"rows": [asdict(row) for row in rows], "measurements": runs})
+    (console or Console()).print(_table(rows))
+    return rows
+
+
+def tabulate(records: Sequence[Record]) -> list[Row]:
+    """A row for each number measured, a column for each recipe in the order in which they come."""
+    recipes = list(dict.fromkeys(record["recipe"] for record in records))
+    values: dict[str, dict[str, dict[int, float]]] = {}  # number, recipe, seed
+    firsts: dict[str, Record] = {}
+    trained: dict[str, Record] = {}
+    seen: set[tuple[str, str, int]] = set()
+    for record in records:
+        run = record["method"], record["recipe"], record["seed"]
+        if run in seen:
+            raise LabError(f"{run[1]} with seed {run[2]} is there twice, measured by {run[0]}")
+        seen.add(run)
+        first = firsts.setdefault(record["method"], record)  # what is not measured alike is not compared
+        for key in ("network", "data", "samples", "options"):
+            if first[key] != record[key]:
+                raise LabError(
+                    f"measurements that differ in their {key} cannot be compared: "
+                    f"{first[key]} for {first['recipe']}, {record[key]} for {record['recipe']}"
+                )
+        settings = record["run"]["settings"]["recipe"]
+        if trained.setdefault(record["recipe"], settings) != settings:
+            raise LabError(f"runs of {record['recipe']} that were trained differently are not seeds of one")
+        for what, value in numbers(record).items():
+            values.setdefault(what, {}).setdefault(record["recipe"], {})[record["seed"]] = value
+    if not values:
+        raise LabError("there is no measurement in these folders")
+    return [
+        Row(
+            what,
+            {recipe: spread(list(found[recipe].values())) for recipe in recipes if recipe in found},
+            {
+                recipe: paired_difference(found[recipe], found.get(recipes[0], {}))
+                for recipe in recipes[1:]
+                if recipe in found
+            },
+        )
+        for what, found in values.items()
+    ]
+
+
+def numbers(record: Record) -> dict[str, float]:
+    """What is compared of one measurement, the loss first: it should be the same for all."""
+    method, on = record["method"], f"on {record['samples']} samples"
+    shared = {f"loss {on}": record["loss"], f"gradient norm {on}": record["gradient_norm"]}
+    if "spectrum" in record:
+        found = record["spectrum"]
+        spectrum = {
+            "largest λ": found["maximum"],
+            "smallest λ": found["minimum"],
+            "trace": found["trace"],
+            "share λ < 0": found["negative"],
+            **{f"share |λ| < {threshold}": share for threshold, share in found["near_zero"].items()},
+        }
+        return shared | {f"{what}, {method}": value for what, value in spectrum.items()}
+    return shared | {
+        f"local entropy, γ = {entry['gamma']:g}, {method}": entry["normalized"]
+        for entry in record["local_entropy"]
+        if "normalized" in entry
+    }
+
+
+def _table(rows: Sequence[Row]) -> Table:
+    recipes = list(dict.fromkeys(recipe for row in rows for recipe in row.spreads))
+    table = Table(
+        "",
+        *(f"{recipe}, mean ± sd" for recipe in recipes),
+        *(f"{recipe} - {recipes[0]} (95 %)" for recipe in recipes[1:]),
+        caption="local entropies are normalised: F - (n/2) log(2π/γ)",
+    )
+    for row in rows:
+        cells = [_cell(*_parts(row.spreads.get(recipe))) for recipe in recipes]
+        cells += [_cell(*_parts(row.differences.get(recipe)), sign="+") for recipe in recipes[1:]]
+        table.add_row(row.what, *cells)
+    return table
+
+
+def _parts(found: Spread | Difference | None) -> tuple[float | None, float | None, int]:
+    match found:
+        case Spread():
+            return found.mean, found.deviation, found.count
+        case Difference():
+            return found.mean, found.margin, found.pairs
+        case None:
+            return None, None, 0
+
+
+def _cell(mean: float | None, width: float | None, count: int, sign: str = "") -> str:
+    if mean is None:
+        return ""
+    return f"{mean:{sign}.4g}" + ("" if width is None else f" ± {width:.2g}") + f" ({count})"

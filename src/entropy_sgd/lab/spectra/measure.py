@@ -1,0 +1,269 @@
+"""Measuring finished runs: each measurement is one JSON file that says what was measured, how and where."""
+
+from __future__ import annotations
+
+import json
+import math
+import shlex
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+from entropy_sgd.lab import LabError
+from entropy_sgd.lab.recipes import options
+from entropy_sgd.lab.report.runs import Run
+from entropy_sgd.lab.spectra import condense
+from entropy_sgd.lab.spectra.trained import Trained, load, read_recipe, require_finished
+from entropy_sgd.lab.training import checkpoint, environment, optimizers
+from entropy_sgd.lab.training.folder import Record, read_json, write_json
+from entropy_sgd.landscape import (
+    fisher_diagonal,
+    hessian_eigenvalues,
+    network_local_entropy,
+    spectral_density,
+)
+
+Dtype = Literal["float64", "float32"]
+
+SAMPLES = 2048
+"""Training samples that the loss is taken over, if not said otherwise."""
+
+
+@dataclass(frozen=True)
+class Spectrum:
+    """How a spectrum is measured."""
+
+    method: Literal["exact", "lanczos", "fisher"]
+    samples: int | None = None
+    batch: int = 256
+    dtype: Dtype = "float64"
+    probes: int = 8
+    steps: int = 100
+
+    @property
+    def label(self) -> str:
+        """The method, as part of a file's name."""
+        return "fisher-samples" if self.method == "fisher" and self.samples is not None else self.method
+
+    def check(self, run: Run) -> None:
+        """Refuse a run that this method does not fit."""
+        optimizer = read_recipe(run).optimizer
+        if self.label == "fisher" and not isinstance(optimizer, options.Adam):
+            raise LabError(
+                f"--method fisher reads the moments of the gradient that Adam keeps, and {run.path} was "
+                f"trained by {run.recipe}: give --samples to take the gradients of that many samples instead"
+            )
+
+    def measure(self, trained: Trained, rows: Path | None) -> Record:
+        """The spectrum at the outer weights."""
+        measured = trained.model, trained.loss_fn, trained.batches
+        dtype = getattr(torch, self.dtype)
+        match self.label:
+            case "exact":
+                what, values = "Hessian", hessian_eigenvalues(*measured, dtype=dtype, checkpoint=rows)
+            case "lanczos":
+                found = spectral_density(*measured, probes=self.probes, steps=self.steps, dtype=dtype)
+                return {"of": "Hessian", "spectrum": condense.density(found)}
+            case "fisher":
+                what, values = "Fisher diagonal from Adam's moments", _fisher_from_moments(trained)
+            case _:
+                what, values = "Fisher diagonal from samples", fisher_diagonal(*measured, dtype=dtype)
+        return {"of": what, "spectrum": condense.eigenvalues(values)}
+
+
+@dataclass(frozen=True)
+class LocalEntropy:
+    """How local entropies are measured."""
+
+    gamma: tuple[float, ...]
+    method: Literal["laplace", "langevin"] = "laplace"
+    samples: int | None = None
+    batch: int = 256
+    dtype: Dtype = "float64"
+    probes: int = 16
+    steps: int | None = None
+    chains: int = 2
+
+    def __post_init__(self) -> None:
+        if not self.gamma:
+            raise LabError("give at least one --gamma")
+        for gamma in self.gamma:
+            if not 0 < gamma < math.inf:
+                raise LabError(f"gamma must be a finite number above 0, got {gamma}")
+
+    @property
+    def label(self) -> str:
+        """The method, as part of a file's name."""
+        return self.method
+
+    def check(self, run: Run) -> None:
+        """Every run will do."""
+
+    def measure(self, trained: Trained, rows: Path | None) -> Record:
+        """F(x, gamma) for each gamma; Laplace's integral does not exist for those that are too small."""
+        entries: list[Record] = []
+        for gamma in self.gamma:
+            try:
+                found = network_local_entropy(
+                    trained.model,
+                    trained.loss_fn,
+                    trained.batches,
+                    gamma,
+                    method=self.method,
+                    probes=self.probes,
+                    steps=self.steps,
+                    chains=self.chains,
+                    dtype=getattr(torch, self.dtype),
+                )
+                entries.append({"gamma": gamma, **asdict(found)})
+            except ValueError as error:
+                entries.append({"gamma": gamma, "reason": str(error)})
+        if not any("value" in entry for entry in entries):
+            raise LabError("; ".join(dict.fromkeys(entry["reason"] for entry in entries)))
+        return {"of": "local entropy", "local_entropy": entries}
+
+
+Measurement = Spectrum | LocalEntropy
+
+
+def destinations(runs: list[Run], how: Measurement, out: Path) -> list[Path]:
+    """The file for each run: `out` itself for a single run, if it ends in .json; otherwise a file in it."""
+    if out.suffix == ".json":
+        if len(runs) > 1:
+            raise LabError(f"--out must be a folder for {len(runs)} runs, got the file {out}")
+        return [out]
+    paths = [
+        out / f"{run.recipe.replace('/', '-')}-seed{run.settings['seed']}-{how.label}.json" for run in runs
+    ]
+    for path in paths:
+        if paths.count(path) > 1:
+            raise LabError(f"two of the runs would be written to {path}: measure them with different --out")
+    return paths
+
+
+def measure(
+    runs: list[Run],
+    how: Measurement,
+    out: Path,
+    *,
+    command: list[str],
+    overwrite: bool = False,
+    rows: Path | None = None,
+    data_dir: Path | None = None,
+    said: Callable[[Path, Record], None] = lambda path, record: None,
+) -> list[Record]:
+    """Measure each run into its file and return the records; a file that holds this very measurement is kept.
+
+    Everything that can be refused is refused before the first measurement begins. `rows` is where an exact
+    Hessian keeps its finished rows, to go on from after an interruption.
+    """
+    if rows is not None and (len(runs) > 1 or how.label != "exact"):
+        raise LabError("--checkpoint is for the exact spectrum of a single run")
+    paths = destinations(runs, how, out)
+    kept: list[Record | None] = []
+    for run, path in zip(runs, paths, strict=True):
+        require_finished(run)
+        how.check(run)
+        kept.append(None if overwrite or not path.exists() else _kept(path, run, how))
+    records: list[Record] = []
+    for run, path, before in zip(runs, paths, kept, strict=True):
+        record = before
+        if record is None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            record = _measure(run, how, command, rows, data_dir)
+            write_json(path, record)
+        said(path, record)
+        records.append(record)
+    return records
+
+
+def _measure(
+    run: Run, how: Measurement, command: list[str], rows: Path | None, data_dir: Path | None
+) -> Record:
+    samples = SAMPLES if how.samples is None else how.samples
+    dtype = getattr(torch, how.dtype)
+    trained = load(run, samples=samples, batch=how.batch, dtype=dtype, data_dir=data_dir)
+    loss, gradient_norm = trained.loss_and_gradient_norm()
+    began = time.monotonic()
+    try:
+        found = how.measure(trained, rows)
+    except MemoryError as error:
+        raise LabError(f"{error} (--dtype float32, --method lanczos)") from error
+    except (ValueError, ImportError) as error:  # what the measurement refuses, for one of its arguments
+        raise LabError(str(error)) from error
+    return {
+        "recipe": run.recipe,
+        "seed": run.settings["seed"],
+        "network": trained.recipe.network,
+        "data": trained.recipe.data,
+        "method": how.label,
+        "command": shlex.join(["entropy-sgd", *command]),
+        "options": _options(how),
+        "weights_sha256": require_finished(run)["weights_sha256"],
+        "parameters": sum(parameter.numel() for parameter in trained.model.parameters()),
+        "samples": trained.samples,
+        "samples_available": trained.available,
+        "loss": loss,
+        "gradient_norm": gradient_norm,
+        "seconds": time.monotonic() - began,
+        "peak_memory_bytes": _peak_memory(),
+        "environment": _environment(environment.describe()),
+        "run": {
+            "settings": run.settings,
+            "summary": run.summary,
+            "command": shlex.join(["entropy-sgd", *run.environment["command"][1:]]),
+            "environment": _environment(run.environment),
+        },
+        **found,
+    }
+
+
+def _kept(path: Path, run: Run, how: Measurement) -> Record:
+    """What the file holds, if it is this very measurement."""
+    record = read_json(path)
+    before: Record = record.get("options", {}) | {"weights": record.get("weights_sha256")}
+    now = _options(how) | {"weights": require_finished(run)["weights_sha256"]}
+    different = [key for key in now | before if before.get(key) != now.get(key)]
+    if different:
+        changes = "\n".join(f"  {key}: {before.get(key)} there, {now.get(key)} now" for key in different)
+        raise LabError(
+            f"{path} holds another measurement, which --overwrite replaces and another --out leaves alone:\n"
+            f"{changes}"
+        )
+    return record
+
+
+def _options(how: Measurement) -> Record:
+    """The options as JSON gives them back."""
+    return json.loads(json.dumps(asdict(how)))
+
+
+def _environment(described: Record) -> Record:
+    """Without the command, which is kept apart: its first word is a path on one machine."""
+    return {key: value for key, value in described.items() if key != "command"}
+
+
+def _fisher_from_moments(trained: Trained) -> torch.Tensor:
+    """diag(I) = E(g^2) - (E g)^2 from the optimizer's state in the run's last checkpoint (Section 5.1)."""
+    state, _ = checkpoint.load(trained.run.path)
+    if state is None:
+        raise LabError(f"{trained.run.path} has no {checkpoint.NAME}: Adam's moments are kept there")
+    seed = trained.run.settings["seed"]
+    optimizer = optimizers.build(trained.recipe.optimizer, trained.model.parameters(), seed)
+    optimizer.load_state_dict(state["optimizer"])
+    return fisher_diagonal(optimizer)
+
+
+def _peak_memory() -> int | None:
+    """The most memory this process ever held, in bytes; None where the system does not say."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
