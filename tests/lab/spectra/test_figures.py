@@ -49,7 +49,7 @@ def test_the_lines_are_the_histograms(spectra):
         assert np.asarray(edges).tolist() == histogram["edges"]
     share = 100 * record["spectrum"]["near_zero"]["0.0001"]
     texts = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert texts[0].startswith(f"seed 3, 20 of {record['data']}: {share:.1f} % with |λ| < 0.0001")
+    assert texts[0].startswith(f"seed 3, 20 samples of {record['data']}: {share:.1f} % with |λ| < 0.0001")
 
 
 def test_a_folder_that_is_not_there(tmp_path, capsys):

@@ -57,16 +57,16 @@ def write(folder: Path, out: Path) -> list[str]:
 
 
 def draw(panel: Panel, records: Sequence[Record]) -> Figure:
-    """The spectrum around zero between its two tails, a line for each run; both axes as in the paper."""
+    """The spectrum around zero between its two tails, a line for each run."""
     with mpl.rc_context(STYLE):
         figure: Any = Figure(figsize=(10.0, 3.6), layout="constrained")
         axes = dict(zip(SIDES, figure.subplots(1, 3, width_ratios=(1, 2, 1)), strict=True))
         for colour, record in zip(COLOURS * len(records), records, strict=False):
             found = record["spectrum"]
             # Adam's moments come from its last mini-batches, not from the samples of the loss
-            source = (
-                record["data"] if panel.method == "fisher" else f"{record['samples']:,} of {record['data']}"
-            )
+            source = record["data"]
+            if panel.method == "exact":
+                source = f"{record['samples']:,} samples of {source}"
             label = (
                 f"seed {record['seed']}, {source}: "
                 f"{100 * found['near_zero'][panel.threshold]:.1f} % with |λ| < {panel.threshold}, "
@@ -81,6 +81,7 @@ def draw(panel: Panel, records: Sequence[Record]) -> Figure:
                     axes[side].stairs(counts, histogram["edges"], color=colour, linewidth=1.2, label=name)
         for side, title in SIDES.items():
             axes[side].set(title=title, yscale="log", ylim=(0.5, None))
+            axes[side].locator_params(axis="x", nbins=7 if side == "centre" else 4)
             axes[side].set_xlabel("eigenvalue" if panel.method == "exact" else "entry")
             if not axes[side].patches:
                 axes[side].text(0.5, 0.5, "none", transform=axes[side].transAxes, ha="center")
