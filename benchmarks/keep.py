@@ -21,8 +21,13 @@ def main() -> None:
     for run in arguments.runs:
         lines = (run / "metrics.jsonl").read_text().splitlines()
         evaluations = [row for row in map(json.loads, lines) if "validation_loss" in row]
+        config = json.loads((run / "config.json").read_text())
+        # Where the program, the data and the run lay on that machine is of no use elsewhere.
+        config["environment"]["command"] = [
+            Path(word).name if Path(word).is_absolute() else word for word in config["environment"]["command"]
+        ]
         kept = {
-            **json.loads((run / "config.json").read_text()),
+            **config,
             "summary": json.loads((run / "summary.json").read_text()),
             "evaluations": evaluations,
         }
