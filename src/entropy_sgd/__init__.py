@@ -23,10 +23,10 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """Loads a public name when it is first used: the command line answers `--help` without loading torch."""
+    if name in ("landscape", "optim"):
+        return import_module(f"entropy_sgd.{name}")
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if name == "landscape":
-        return import_module("entropy_sgd.landscape")
     value = getattr(import_module("entropy_sgd.optim"), name)
     globals()[name] = value
     return value

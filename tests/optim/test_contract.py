@@ -426,3 +426,109 @@ def test_a_non_finite_gradient_is_passed_on():
     assert torch.isfinite(p).tolist() == [True, False, False]
     p.grad = torch.ones(3)
     optimizer.step()
+
+
+# ---- an outer update that fails, states made early, odd numbers ----
+
+
+def test_a_failed_outer_update_gives_up_the_cycle_and_keeps_x(monkeypatch):
+    problem = Problem()
+    params = problem.parameters()
+    optimizer = EntropySGD(params, L=3, momentum=0.0)
+    closure = problem.closure(params, [0])
+    optimizer.cycle(closure)
+    x = flat(params).clone()
+
+    def fail() -> None:
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(optimizer.outer, "step", fail)
+        with pytest.raises(MemoryError):
+            optimizer.cycle(closure)
+    assert torch.equal(flat(params), x)
+    before = [p.grad for p in params]
+    assert all(g is not None for g in before)
+    optimizer.cycle(closure)
+    assert not torch.equal(flat(params), x)
+
+
+def test_an_outer_optimizer_may_make_its_state_when_it_is_built():
+    class Sum(torch.optim.Optimizer):
+        def __init__(self, params, lr):
+            super().__init__(params, {"lr": lr})
+            for p in self.param_groups[0]["params"]:
+                self.state[p]["sum"] = torch.zeros_like(p)
+
+        @torch.no_grad()
+        def step(self, closure=None):
+            for p in self.param_groups[0]["params"]:
+                self.state[p]["sum"] += p.grad
+                p -= self.param_groups[0]["lr"] * self.state[p]["sum"]
+
+    p = nn.Parameter(torch.zeros(2, dtype=torch.float64))
+    optimizer = LocalEntropy(
+        [p], Sum, {"lr": 1.0}, L=1, noise=0.0, alpha=1.0, inner_lr=1.0, inner_momentum=0.0
+    )
+    for _ in range(3):
+        p.grad = torch.ones_like(p)
+        optimizer.step()
+    torch.testing.assert_close(p.detach(), torch.full_like(p, -6.0))  # 1, then 2, then 3
+
+
+def test_numbers_of_numpy_become_plain():
+    p = nn.Parameter(torch.ones(2))
+    optimizer = EntropySGD(
+        [{"params": [p], "alpha": np.float64(0.5)}],
+        lr=np.float64(0.5),
+        inner_lr=np.float32(0.1),
+        L=np.int64(3),
+    )
+    assert through_a_file(optimizer.state_dict())["param_groups"][0]["lr"] == 0.5
+
+
+@pytest.mark.parametrize(
+    "dtypes", [(torch.float32, torch.float64), (torch.float64, torch.bfloat16, torch.float32)]
+)
+def test_parameters_of_several_dtypes(dtypes):
+    params = [nn.Parameter(torch.ones(3, dtype=dtype)) for dtype in dtypes]
+    optimizer = EntropySGD(params, L=2, lr=0.5)
+    for _ in range(8):
+        for p in params:
+            p.grad = p.detach().clone()
+        optimizer.step()
+    assert all((p < 0.9).all() for p in params)
+    assert math.isfinite(optimizer.diagnostics()["cosine"])
+
+
+def test_a_group_can_choose_its_path_in_both_loops(monkeypatch):
+    calls = []
+    fused = torch._fused_sgd_
+    monkeypatch.setattr(torch, "_fused_sgd_", lambda *a, **k: (calls.append(1), fused(*a, **k)))
+    for options, expected in (({}, 1), ({"foreach": False}, 0), ({"fused": False}, 0)):
+        calls.clear()
+        p = nn.Parameter(torch.ones(3))
+        optimizer = EntropySGD([{"params": [p], **options}], L=1)
+        p.grad = torch.ones(3)
+        optimizer.step()
+        assert len(calls) == expected, options
+
+
+def test_half_precision_moves_with_fused_too():
+    """torch 2.13's own fused SGD leaves such weights where they are."""
+    p = nn.Parameter(torch.ones(8, dtype=torch.bfloat16))
+    optimizer = EntropySGD([p], L=1, fused=True)
+    p.grad = torch.ones_like(p)
+    optimizer.step()
+    assert (p < 1).all()
+
+
+def test_the_cosine_is_unknown_where_monitoring_began_inside_a_cycle():
+    p = nn.Parameter(torch.ones(3))
+    blind = EntropySGD([p], L=2, monitor=False)
+    p.grad = torch.ones(3)
+    blind.step()
+    seeing = EntropySGD([p], L=2)
+    seeing.load_state_dict(blind.state_dict())
+    seeing.step()
+    assert math.isnan(seeing.diagnostics()["cosine"])

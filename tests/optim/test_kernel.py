@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import math
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -149,7 +153,6 @@ def test_the_fast_path_is_taken_where_it_applies(compiled, calls, make, options)
         (torch.ones(3), {"inner": "adam"}),
         (torch.ones(3, dtype=torch.float64), {}),
         (torch.ones(3, dtype=torch.bfloat16), {}),
-        (torch.ones(3, dtype=torch.complex64), {}),
         (torch.ones(4, 6).t(), {}),
         (torch.ones(2, 3, 4, 4).to(memory_format=torch.channels_last), {}),
     ],
@@ -210,3 +213,114 @@ def test_non_finite_values_pass_through(compiled):
     p.grad[[3, 68]] = torch.tensor([math.nan, math.inf])
     optimizer.step()
     assert torch.isfinite(p).logical_not().nonzero().flatten().tolist() == [3, 68]
+
+
+def test_a_complex_parameter_is_two_real_ones(compiled, calls):
+    generator = torch.Generator().manual_seed(0)
+    start = torch.randn(70, 2, generator=generator)
+    gradients = torch.randn(6, 70, 2, generator=generator)
+    results = []
+    for view in (torch.view_as_complex, lambda x: x):
+        p = nn.Parameter(view(start.clone()))
+        optimizer = EntropySGD([p], L=3)
+        for g in gradients:
+            p.grad = view(g.clone())
+            optimizer.step()
+        results.append(torch.view_as_real(p.detach()) if p.is_complex() else p.detach())
+    torch.testing.assert_close(*results, rtol=1e-5, atol=1e-6)
+    assert len(calls) == 12
+
+
+# ---- what users may put into .data, .grad and state: never memory that is not theirs ----
+
+
+def stepped(p: nn.Parameter, **options) -> EntropySGD:
+    optimizer = EntropySGD([p], L=9, noise=0.0, gamma=0.0, inner_momentum=0.0, **options)
+    p.grad = torch.zeros_like(p)
+    optimizer.step()
+    return optimizer
+
+
+def test_data_of_another_size_is_an_error_not_a_crash(compiled):
+    p = nn.Parameter(torch.ones(4))
+    optimizer = stepped(p)
+    p.data = torch.ones(100_000)
+    p.grad = torch.ones(100_000)
+    with pytest.raises(RuntimeError, match="size"):
+        optimizer.step()
+
+
+def test_state_of_another_dtype_is_not_read_as_floats(compiled):
+    p = nn.Parameter(torch.ones(5, dtype=torch.float64))
+    optimizer = stepped(p)
+    p.data = p.data.float()
+    p.grad = torch.zeros(5)
+    try:
+        optimizer.step()
+    except RuntimeError:
+        return
+    assert torch.equal(p.detach().double(), torch.ones(5, dtype=torch.float64))
+
+
+def test_a_negated_view_is_read_with_its_sign(compiled):
+    p = nn.Parameter(torch.ones(5))
+    optimizer = stepped(p)
+    p.grad = torch._neg_view(torch.ones(5))
+    optimizer.step()
+    torch.testing.assert_close(p.detach(), torch.full((5,), 1.1))
+
+
+def test_a_sliced_parameter_leaves_its_neighbours_alone(compiled):
+    whole = torch.zeros(4, 6)
+    whole[:, 3:] = 7
+    for make in (EntropySGD, EntropyAdam):
+        p = nn.Parameter(whole[:, :3])
+        optimizer = make([p], L=1)
+        for _ in range(3):
+            p.grad = torch.ones_like(p)
+            optimizer.step()
+        assert torch.equal(whole[:, 3:], torch.full((4, 3), 7.0))
+        assert (p < 0).all()
+
+
+@pytest.mark.parametrize("change", ["load", "move"])
+def test_the_layout_may_change_between_steps(compiled, change):
+    generator = torch.Generator().manual_seed(0)
+    start = torch.randn(4, 3, 5, 5, generator=generator)
+    gradients = torch.randn(8, 4, 3, 5, 5, generator=generator)
+
+    def train(p: nn.Parameter, optimizer: EntropySGD, part: torch.Tensor) -> None:
+        for g in part:
+            p.grad = torch.empty_like(p).copy_(g)
+            optimizer.step()
+
+    plain = nn.Parameter(start.clone())
+    reference = EntropySGD([plain], L=2)
+    train(plain, reference, gradients)
+
+    first = nn.Parameter(start.clone())
+    optimizer = EntropySGD([first], L=2)
+    train(first, optimizer, gradients[:3])
+    if change == "move":
+        first.data = first.data.to(memory_format=torch.channels_last)
+        second = first
+    else:
+        second = nn.Parameter(first.detach().clone(memory_format=torch.channels_last))
+        resumed = EntropySGD([second], L=2)
+        resumed.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+        optimizer = resumed
+    train(second, optimizer, gradients[3:])
+    torch.testing.assert_close(second, plain, rtol=1e-4, atol=1e-5)
+
+
+def test_the_runtime_is_torchs_though_another_package_brought_one(compiled):
+    """scikit-learn carries a libgomp of its own, whose path sorts before torch's."""
+    code = (
+        "import sklearn.cluster, torch, re, pathlib; from entropy_sgd.optim import kernel\n"
+        "address = kernel._parallel().value\n"
+        "for line in pathlib.Path('/proc/self/maps').read_text().splitlines():\n"
+        "    low, high = (int(x, 16) for x in line.split()[0].split('-'))\n"
+        "    if low <= address < high: print(line.split(maxsplit=5)[5])\n"
+    )
+    output = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+    assert str(Path(torch.__file__).parent) in output

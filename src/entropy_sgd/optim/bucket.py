@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, cast
 
@@ -31,7 +32,7 @@ def sum_of_squares(tensors: Tensors, owners: Sequence[Tensor]) -> Tensor:
 
     `tensors` are as `real` gives them, and belong to the parameters `owners`.
     """
-    dtype = torch.promote_types(tensors[0].dtype, torch.float32)
+    dtype = torch.float64 if any(t.dtype is torch.float64 for t in tensors) else torch.float32
     norms = torch._foreach_norm(tensors, 2, dtype)
     return sharding.total(torch.stack([n.to(tensors[0].device) for n in norms]).square(), owners)
 
@@ -59,10 +60,11 @@ class Bucket:
         self.first: list[bool] = []
         self.k: list[int] = []
         for p, state in zip(self.params, states, strict=True):
-            for name in wanted:
-                if name not in state:
-                    state[name] = torch.zeros_like(p)
             step = state.get(STEP, 0)
+            for name in wanted:
+                if name not in state:  # inside a cycle that was not monitored so far, grad f(x) is unknown
+                    unknown = name == GRADIENT and step > 0
+                    state[name] = torch.full_like(p, math.nan) if unknown else torch.zeros_like(p)
             self.first.append(step == 0)
             state[STEP] = step + 1
             self.k.append(step + 1)
@@ -111,8 +113,7 @@ class Bucket:
         fused, foreach = self.group["fused"], self.group["foreach"]
         if fused is False or (foreach is not None and not fused) or h.inner != "sgd" or self.sharded:
             return False
-        lists = (self.x_prime, self.gradient, self.x, self.mu, self.kept, *self.buffers)
-        return kernel.serves(self.device, self.dtype, lists)
+        return kernel.serves(self.x_prime, self.gradient, (self.x, self.mu, self.kept, *self.buffers))
 
     def _begin(self, gradient: Tensors, weight_decay: float, measure: bool) -> Tensor | float:
         """Line 1, `x', mu = x`, for the members at their first step; their grad f(x) is kept and measured."""

@@ -17,6 +17,19 @@ class ArgumentError(ValueError, TypeError):
     """
 
 
+def plain(options: dict[str, Any]) -> dict[str, Any]:
+    """The options with numbers of other kinds (numpy's) as int and float, which every checkpoint can hold."""
+
+    def convert(value: Any) -> Any:
+        if type(value) in (tuple, list):
+            return type(value)(map(convert, value))
+        if type(value) in (bool, int, float) or not isinstance(value, Real):
+            return value
+        return int(value) if isinstance(value, Integral) else float(value)
+
+    return {k: v if k in ("params", "param_names") else convert(v) for k, v in options.items()}
+
+
 def refuse(name: str, value: object, accepted: str) -> ArgumentError:
     """The error for `name=value` where only `accepted` will do."""
     return ArgumentError(f"{name} must be {accepted}, got {value!r}")

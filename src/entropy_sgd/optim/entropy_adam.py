@@ -12,7 +12,7 @@ class EntropyAdam(LocalEntropy):
     """Drop-in for `torch.optim.Adam` that seeks wide valleys.
 
     The defaults are the paper's for the char-LSTM. Adam normalises its gradient, so `scale_by_gamma` matters
-    only through `eps`.
+    only through `eps` while gamma is constant.
 
     Args:
         params: parameters, named parameters or parameter groups.

@@ -112,7 +112,12 @@ static Gaussian gaussian = gaussian_base;
 /* Of the interface between this file and kernel.py. */
 int entropy_version(void)
 {
-    return 1;
+    return 2;
+}
+
+int entropy_size(void)
+{
+    return (int)sizeof(Step);
 }
 
 /* Chooses the widest instruction set up to `limit` (2: AVX-512, 1: AVX2, 0: the platform's own) that this

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from entropy_sgd.optim.langevin import Langevin
 
-VERSION = 1
+VERSION = 2
 TILE = 64
 AVX512 = 2
 
@@ -50,12 +50,15 @@ def library() -> ctypes.CDLL | None:
     """The compiled library with the widest instruction set chosen; None, said once, where there is none."""
     for suffix in EXTENSION_SUFFIXES:
         path = Path(__file__).with_name(f"_kernel{suffix}")
-        if path.exists():
+        try:
             loaded = ctypes.CDLL(str(path))
+            current = loaded.entropy_version() == VERSION and loaded.entropy_size() == ctypes.sizeof(_Step)
+        except (OSError, AttributeError):
+            continue
+        if current:
             loaded.entropy_chunks.restype = ctypes.c_int64
-            if loaded.entropy_version() == VERSION:
-                loaded.entropy_choose(AVX512)
-                return loaded
+            loaded.entropy_choose(AVX512)
+            return loaded
     logging.getLogger("entropy_sgd").warning(
         "entropy_sgd: the compiled Langevin step is missing (no C compiler when the package was installed?); "
         "the pure-torch path runs instead: the same results, more slowly. "
@@ -71,21 +74,37 @@ def _parallel() -> ctypes.c_void_p | None:
     Two OpenMP runtimes in a process each keep threads that spin for work on the same cores.
     """
     try:
-        maps = Path("/proc/self/maps").read_text()
+        lines = Path("/proc/self/maps").read_text().splitlines()
     except OSError:
         return None
-    for path in sorted(set(re.findall(r"/\S*lib(?:gomp|iomp5|omp)\b\S*", maps))):
-        symbol = getattr(ctypes.CDLL(path), "GOMP_parallel", None)
-        if symbol is not None:
-            return ctypes.cast(symbol, ctypes.c_void_p)
+    mapped = {line.split(maxsplit=5)[5] for line in lines if "/" in line}
+    runtimes = sorted(path for path in mapped if re.search(r"/lib(gomp|iomp5|omp)\b[^/]*$", path))
+    # Other packages bring runtimes of their own; torch's lies in its own folder or is the system's.
+    runtimes.sort(key=lambda path: str(Path(torch.__file__).parent) not in path)
+    for path in runtimes:
+        try:
+            return ctypes.cast(ctypes.CDLL(path).GOMP_parallel, ctypes.c_void_p)
+        except (OSError, AttributeError):
+            continue
     return None
 
 
-def serves(device: torch.device, dtype: torch.dtype, lists: Sequence[Sequence[Tensor]]) -> bool:
-    """Whether the kernel can work on lists of tensors of this device and dtype: plain contiguous ones."""
-    if dtype is not torch.float32 or device.type != "cpu" or library() is None:
+def serves(params: Sequence[Tensor], gradients: Sequence[Tensor], others: Sequence[Sequence[Tensor]]) -> bool:
+    """Whether the kernel can work on these parameters, their gradients and lists of as many tensors.
+
+    Its arrays are plain contiguous float32 in the CPU's memory, all of a parameter's size; users may put
+    anything into `.data`, `.grad` and `state`.
+    """
+    if not params[0].is_cpu or params[0].dtype is not torch.float32 or library() is None:
         return False
-    return all(type(t) in _PLAIN and t.is_contiguous() for tensors in lists for t in tensors)
+    if any(g.is_neg() for g in gradients):
+        return False
+    float32, sizes = torch.float32, [p.numel() for p in params]
+    return all(
+        type(t) in _PLAIN and t.dtype is float32 and t.is_cpu and t.numel() == size and t.is_contiguous()
+        for tensors in (params, gradients, *others)
+        for t, size in zip(tensors, sizes, strict=False)
+    )
 
 
 _PLAIN = (Tensor, torch.nn.Parameter)

@@ -111,6 +111,7 @@ class LocalEntropy(Optimizer):
         self._schedule = scoping.as_schedule(gamma)
         self._monitor = monitor
         self._warned = False
+        self._probed = False  # whether the outer optimizer's state is that of `_make_state`
         defaults: dict[str, Any] = {
             "inner": inner,
             "inner_lr": inner_lr,
@@ -135,8 +136,8 @@ class LocalEntropy(Optimizer):
             "gradient_sq": 0.0,
             "diagnostics": dict(UNKNOWN),
         }
-        super().__init__(params, defaults)
-        self._outer = self._attach(outer, dict(outer_options or {}))
+        super().__init__(params, checks.plain(defaults))
+        self._outer = self._attach(outer, checks.plain(outer_options or {}))
 
     # ---- the outer optimizer shares param_groups and state with this one ----
 
@@ -163,6 +164,8 @@ class LocalEntropy(Optimizer):
         for group in self.param_groups:
             check_group(group)
             sharding.check_params([group])
+        for p, state in optimizer.state.items():  # some make their state when they are built
+            self.state[p].update(state)
         optimizer.param_groups, optimizer.state = self.param_groups, self.state
         return optimizer
 
@@ -179,13 +182,10 @@ class LocalEntropy(Optimizer):
             if group.get("nesterov") and group.get("momentum") == 0:
                 own["nesterov"] = True
                 group["nesterov"] = False
-            # torch itself never chooses its fused update on the CPU, where it is the fastest by far (but does
-            # not move bfloat16 weights: torch 2.13).
-            if "outer_fused" in group and group["fused"] is None and group["foreach"] is None:
-                full = (torch.float32, torch.float64)
-                group["fused"] = all(
-                    p.is_cpu and p.dtype in full for p in group["params"]
-                ) and not sharding.any_distributed(group["params"])
+            if "outer_foreach" in group and group["foreach"] is None:
+                group["foreach"] = own["foreach"]
+            if "outer_fused" in group:
+                group["fused"] = self._outer_fused(group, own["fused"])
         states = {
             p: {name: state.pop(name) for name in INNER_STATE if name in state}
             for p, state in self.state.items()
@@ -197,6 +197,24 @@ class LocalEntropy(Optimizer):
                 group.update(own)
             for p, own in states.items():
                 self.state[p].update(own)
+
+    def _outer_fused(self, group: dict[str, Any], own: bool | None) -> bool | None:
+        """Whether the outer update of this group is torch's fused one.
+
+        torch itself never chooses it on the CPU, where it is the fastest by far. There it walks memory
+        without regard to strides, and does not move weights of half precision (torch 2.13).
+        """
+        params: list[Tensor] = group["params"]
+        if group["fused"] and any(p.is_cpu and p.dtype in (torch.bfloat16, torch.float16) for p in params):
+            return False
+        if group["fused"] is not None or own is False or group["foreach"] is not None:
+            return own if group["fused"] is None and own is False else group["fused"]
+        return not sharding.any_distributed(params) and all(
+            t.is_cpu and t.dtype in (torch.float32, torch.float64) and t.is_contiguous()
+            for p in params
+            for t in (p, *self.state.get(p, {}).values())
+            if isinstance(t, Tensor) and t.dim() > 0
+        )
 
     @property
     def outer(self) -> Optimizer:
@@ -212,7 +230,7 @@ class LocalEntropy(Optimizer):
                     f"{name} is common to all parameter groups, got {name}={param_group[name]!r} in one group"
                 )
         check_group({**self.defaults, **param_group})
-        super().add_param_group(param_group)
+        super().add_param_group({**param_group, **checks.plain(param_group)})
         sharding.check_params(self.param_groups)
 
     # ---- Algorithm 1 ----
@@ -260,13 +278,13 @@ class LocalEntropy(Optimizer):
         """
         losses: list[Any] = []
         while True:
-            before = self._shared["inner_step"]
+            before = (self._shared["outer_step"], self._shared["inner_step"])
             loss = self.step(closure)
             losses.append(loss.detach() if isinstance(loss, Tensor) else loss)
-            after = self._shared["inner_step"]
-            if after == before and self._shared["L"] > 1:
+            after = (self._shared["outer_step"], self._shared["inner_step"])
+            if after == before:
                 raise RuntimeError("cycle(closure): the closure left no gradient in any parameter")
-            if after == 0:
+            if after[1] == 0:
                 return sum(losses) / len(losses)
 
     @property
@@ -288,6 +306,8 @@ class LocalEntropy(Optimizer):
         for bucket in buckets:
             bucket.enter([self.state[p] for p in bucket.params], keep_gradient=self._monitor)
             sums = bucket.langevin(shared["gamma"], *address, measure=self._measuring)
+            # On one device, though the parameters may be spread over several.
+            sums = [s.to(buckets[0].device) if isinstance(s, Tensor) else s for s in sums]
             distance_sq = distance_sq + sums[0]
             shared["gradient_sq"] = shared["gradient_sq"] + sums[1]
         shared["distance"] = shared["distance"] + distance_sq**0.5
@@ -315,22 +335,22 @@ class LocalEntropy(Optimizer):
         if scaled:
             torch._foreach_mul_(scaled, gamma)
         torch._foreach_copy_(real(params), xs)
-        if shared["outer_step"] == 0:  # what the outer optimizer has there, `_make_state` made
+        if self._probed:
             for _, _, state in taking_part:
                 for name in set(state) - set(INNER_STATE):
                     del state[name]
+            self._probed = False
         try:
             for _, p, state in taking_part:
                 p.grad = state[MU]
             with self._lent():
                 self._outer.step()
-        finally:
-            for (_, p, _), gradient in zip(taking_part, gradients, strict=True):
+            shared["outer_step"] += 1
+        finally:  # if the outer update fails, the cycle is given up, and the next one begins at x
+            for (_, p, state), gradient in zip(taking_part, gradients, strict=True):
                 p.grad = gradient
-        for _, _, state in taking_part:
-            state[STEP] = 0
-        shared["outer_step"] += 1
-        shared["inner_step"] = 0
+                state[STEP] = 0
+            shared["inner_step"] = 0
 
     def _make_state(self) -> None:
         """Every entry that training will keep in `state`, for a checkpoint to be loaded into; else nothing.
@@ -347,6 +367,7 @@ class LocalEntropy(Optimizer):
         for p, state in self.state.items():
             p.copy_(state[X])
             state[STEP] = 0
+        self._probed = True
 
     # ---- what is measured ----
 
@@ -411,9 +432,10 @@ class LocalEntropy(Optimizer):
         """Resumes from a `state_dict()`; one of another optimizer or with other shapes is refused whole."""
         check_state_dict(self, state_dict, INNER_STATE)
         super().load_state_dict(state_dict)
+        self._probed = False
 
     def __getstate__(self) -> dict[str, Any]:
-        own = ("_outer", "_renamed", "_schedule", "_monitor", "_warned")
+        own = ("_outer", "_renamed", "_schedule", "_monitor", "_warned", "_probed")
         return {**super().__getstate__(), **{name: getattr(self, name) for name in own}}
 
     def __setstate__(self, state: dict[str, Any]) -> None:

@@ -58,6 +58,9 @@ def check_outer_options(options: dict[str, Any]) -> None:
     for name in ("momentum", "eps", "outer_weight_decay"):
         if name in options:
             checks.number(name, options[name])
+    for name in ("nesterov", "amsgrad"):
+        if name in options:
+            checks.flag(name, options[name])
     if "betas" in options:
         checks.betas("betas", options["betas"])
 

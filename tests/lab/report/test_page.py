@@ -95,7 +95,7 @@ def test_unfinished_runs_and_runs_of_one_recipe_are_told_apart(comparison, tmp_p
         '{"step": 1, "epoch": 0.5, "loss": 2.0, "lr": 0.1}\n{"step": 2, "ep'
     )
     labels = [run.label for run in collect([tmp_path / "a", tmp_path / "b"])]
-    assert labels == ["demo/sgd, optimizer.lr 0.1", "demo/sgd, optimizer.lr 0.25"]
+    assert labels == [f"demo/sgd, optimizer.lr {recipe.optimizer.lr}", "demo/sgd, optimizer.lr 0.25"]
     text = read(write([tmp_path / "a", tmp_path / "b"], tmp_path / "out")).text
     assert "not finished" in text
 
