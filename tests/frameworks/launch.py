@@ -17,7 +17,7 @@ ABORTED_ON_LEAVING = "terminate called without an active exception"
 
 
 def torchrun(script: Path | str, *arguments: object, processes: int = 2, restarts: int = 0) -> str:
-    """The output of `script`, or of "-m" and a module, under torchrun; an error with it if that ends badly."""
+    """The output of `script`, or of "-m" and a module, under torchrun; an error with it if it ends badly."""
     try:
         return _torchrun(script, arguments, processes, restarts)
     except RuntimeError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import sys
 from dataclasses import replace
@@ -62,6 +63,9 @@ def terminate(value: torch.Tensor) -> torch.Tensor:
 
 def main(folder: Path) -> None:
     with Group.from_environment() as group:
+        if group.lead:
+            shutil.rmtree(folder, ignore_errors=True)  # of an attempt that was aborted
+            folder.mkdir()
 
         def run(recipe: Recipe, name: str) -> None:
             settings = Settings(recipe, processes=group.size)

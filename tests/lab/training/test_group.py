@@ -1,4 +1,4 @@
-"""`entropy-sgd train` in two processes: one process with both their batches, and the bits of a stopped run."""
+"""Training in two processes against one process with both their batches, and the bits of a stopped run."""
 
 from __future__ import annotations
 
@@ -23,13 +23,16 @@ def load(path):
 
 def records(folder):
     lines = (json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines())
-    return [{key: value for key, value in line.items() if key != "seconds"} for line in lines]
+    return [
+        {key: value for key, value in line.items() if key != "seconds" and value is not None}
+        for line in lines
+    ]
 
 
 @pytest.fixture(scope="module")
 def several(tmp_path_factory):
     """The folder and the output of all runs of several.py."""
-    folder = tmp_path_factory.mktemp("several")
+    folder = tmp_path_factory.mktemp("group") / "several"
     return folder, torchrun(Path(__file__).with_name("several.py"), folder)
 
 
@@ -52,7 +55,7 @@ def test_two_processes_are_one_with_twice_the_batch(several, run, tmp_path):
 
 @pytest.mark.parametrize("kind", ["images", "text"])
 def test_a_stopped_run_ends_in_the_same_bits(several, kind):
-    """Stopped by a signal that one rank alone received, first rank 1, then rank 0, in the middle of cycles."""
+    """Stopped by a signal that one rank alone received, first rank 1, then rank 0, amid cycles."""
     folder, output = several
     for step in (7, 13):
         for rank in (0, 1):
@@ -80,7 +83,7 @@ def test_the_command_counts_the_epochs_of_the_group(tmp_path):
     """Under torchrun the command makes the group itself, and one process prints and writes."""
     options = "--train-limit 96 --batch-size 8 --epochs 3 --evaluate-every 1 --log-every 1 --drops.at 1"
     output = torchrun(
-        "-m", "entropy_sgd", "train", "demo/sgd", "--out", tmp_path / "run", "--resume", *options.split()
+        "-m", "entropy_sgd", "train", "demo/sgd", "--out", tmp_path / "run", "--overwrite", *options.split()
     )
     summary, config = load(tmp_path / "run" / "summary.json"), load(tmp_path / "run" / "config.json")
     assert (summary["gradient_evaluations"], summary["epochs"]) == (18, 3)  # of 96 / (2 x 8) steps
