@@ -30,17 +30,17 @@ def plain(batch_size: int) -> Recipe:
 
 
 def text(path: Path) -> Recipe:
-    """A small LSTM with dropout, in cycles of 5 steps, epochs of 10."""
+    """A small LSTM with dropout, in cycles of 5 steps."""
     path.write_bytes(bytes(32 + (i * i // 7 + i // 3) % 40 for i in range(1500)))
     recipe = replace(recipes.get("char-lstm/entropy-adam"), data=f"text:{path}", batch_size=6, unroll=10)
     return replace(recipe, epochs=2.5, dropout=0.3, evaluate_every=1)
 
 
 class At:
-    """While open, `action` happens in the gradient evaluation of that number on `rank`."""
+    """While open, `action` happens in the `step`-th step on `rank`; the very first gradients make no step."""
 
     def __init__(self, group: Group, rank: int, step: int, action) -> None:
-        self.due, self.action = step if group.rank == rank else 0, action
+        self.due, self.action = step + 1 if group.rank == rank else 0, action
 
     def __enter__(self) -> None:
         self.originals = {kind: kind.loss for kind in (tasks.Classification, tasks.LanguageModel)}

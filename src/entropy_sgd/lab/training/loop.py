@@ -58,7 +58,14 @@ def train(
         optimizer = optimizers.build(recipe.optimizer, model.parameters(), settings.seed)
     if not group.lead:  # the same initial weights, and a dropout of its own
         torch.manual_seed(seed_from(f"{settings.seed} rank {group.rank}"))
-    task.forward = group.parallel(model)
+    own: Record = {"task": task.state_dict(), "generators": _generators()}
+    if group.size > 1:
+        # DDP orders its sums by the arrival of the first gradients it sees. These are for that alone, or the
+        # first step of a resumed run would be rounded in another order than that of one never stopped.
+        untouched = {name: value.clone() for name, value in model.state_dict().items()}
+        task.forward = group.parallel(model)
+        task.loss().backward()
+        model.load_state_dict(untouched)
     base_lr = optimizer.param_groups[0]["lr"]
 
     steps_per_epoch = task.size / task.batch
@@ -73,11 +80,11 @@ def train(
         model.load_state_dict(saved["model"])
         optimizer.load_state_dict(saved["optimizer"])
         own = saved if group.lead else saved["others"][group.rank - 1]
-        task.load_state_dict(own["task"])
-        _set_generators(own["generators"])
+    task.load_state_dict(own["task"])
+    _set_generators(own["generators"])
 
-    def save(own: Record, *others: Record) -> None:
-        state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), **own}
+    def save(lead: Record, *others: Record) -> None:
+        state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), **lead}
         if not all(bool(value.isfinite().all()) for value in state["model"].values()):
             raise Diverged(f"weights that are not finite at step {step} of {total}")
         counts = {
