@@ -74,7 +74,7 @@ def test_a_stopped_run_ends_in_the_same_bits(several, kind):
     assert all(map(torch.equal, *states))  # which was resumed as well
 
 
-def test_what_one_rank_meets_ends_all_with_the_lead_s_message(several):
+def test_what_one_rank_meets_is_met_by_all(several):
     folder, output = several
     for rank in range(RANKS):
         assert f"diverging: rank {rank} demo/entropy-sgd seed 0: a loss of nan at step 5 of 17" in output
@@ -144,6 +144,16 @@ def test_only_train_runs_in_several_processes(monkeypatch, capsys):
         monkeypatch.setenv(name, value)
     assert main(["compare", "lenet"]) == 2
     assert "only train runs under torchrun" in capsys.readouterr().err
+
+
+def test_what_torchrun_says_is_checked(monkeypatch):
+    assert Group.from_environment().size == 1
+    for name, value in (("RANK", "5"), ("WORLD_SIZE", "8"), ("LOCAL_RANK", "1")):
+        monkeypatch.setenv(name, value)
+    group = Group.from_environment()
+    assert (group.rank, group.size, group.lead) == (5, 8, False)
+    with pytest.raises(LabError, match="auto, cpu or cuda, got 'cuda:0'"):
+        group.device("cuda:0")
     monkeypatch.setenv("RANK", "first")
     with pytest.raises(LabError, match="RANK='first'"):
         Group.from_environment()

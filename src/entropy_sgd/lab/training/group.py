@@ -23,7 +23,7 @@ from entropy_sgd.lab import LabError
 
 T = TypeVar("T")
 
-Expected = (LabError, OSError)
+EXPECTED = (LabError, OSError)
 """Errors with a message for the user. Any other ends its process, and torchrun then ends the rest."""
 
 
@@ -67,9 +67,9 @@ class Group:
     ) -> None:
         if self.size == 1:
             return
-        shared = error is None or isinstance(error, Expected)
+        shared = error is None or isinstance(error, EXPECTED)
         if shared:  # when one process fails, torchrun ends the others: the lead must be done before
-            dist.barrier()
+            self.max(0)
         dist.destroy_process_group()
         if error is not None and shared and not self.lead:
             raise SystemExit(getattr(error, "exit_code", 2))  # the lead has the same error and prints it
@@ -128,7 +128,7 @@ class Group:
         failed: Exception | None = None
         try:
             yield
-        except Expected as error:
+        except EXPECTED as error:
             failed = error
         for error in self.gather(failed):
             if error is not None:
@@ -142,7 +142,7 @@ class Group:
         if self.lead:
             try:
                 outcome[0] = work()
-            except Expected as error:
+            except EXPECTED as error:
                 outcome[1] = error
         dist.broadcast_object_list(outcome)
         if outcome[1] is not None:
