@@ -83,6 +83,7 @@ def train(
     task.load_state_dict(own["task"])
     _set_generators(own["generators"])
 
+    # `save` and `measure` run in the lead alone, as do the files they write to.
     def save(lead: Record, *others: Record) -> None:
         state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), **lead}
         if not all(bool(value.isfinite().all()) for value in state["model"].values()):
