@@ -16,8 +16,8 @@ TIMEOUT = 240  # seconds; they take some ten on an idle core
 ABORTED_ON_LEAVING = "terminate called without an active exception"
 
 
-def torchrun(script: Path, *arguments: object, processes: int = 2, restarts: int = 0) -> str:
-    """The output of `script` under torchrun; an error with that output if it does not end well."""
+def torchrun(script: Path | str, *arguments: object, processes: int = 2, restarts: int = 0) -> str:
+    """The output of `script`, or of "-m" and a module, under torchrun; an error with it if it ends badly."""
     try:
         return _torchrun(script, arguments, processes, restarts)
     except RuntimeError as error:
@@ -26,7 +26,7 @@ def torchrun(script: Path, *arguments: object, processes: int = 2, restarts: int
         return _torchrun(script, arguments, processes, restarts)
 
 
-def _torchrun(script: Path, arguments: tuple[object, ...], processes: int, restarts: int) -> str:
+def _torchrun(script: Path | str, arguments: tuple[object, ...], processes: int, restarts: int) -> str:
     options = [
         "--rdzv-backend=c10d",
         "--rdzv-endpoint=127.0.0.1:0",
@@ -53,5 +53,5 @@ def _torchrun(script: Path, arguments: tuple[object, ...], processes: int, resta
         process.wait()
         raise
     if process.returncode != 0:
-        raise RuntimeError(f"{script.name} ended with {process.returncode}:\n{output[-8000:]}")
+        raise RuntimeError(f"{script} ended with {process.returncode}:\n{output[-8000:]}")
     return output

@@ -467,9 +467,8 @@ def test_an_outer_optimizer_may_make_its_state_when_it_is_built():
                 p -= self.param_groups[0]["lr"] * self.state[p]["sum"]
 
     p = nn.Parameter(torch.zeros(2, dtype=torch.float64))
-    optimizer = LocalEntropy(
-        [p], Sum, {"lr": 1.0}, L=1, noise=0.0, alpha=1.0, inner_lr=1.0, inner_momentum=0.0
-    )
+    inner = {"noise": 0.0, "alpha": 1.0, "inner_lr": 1.0, "inner_momentum": 0.0}
+    optimizer = LocalEntropy([p], Sum, {"lr": 1.0}, L=1, **inner)
     for _ in range(3):
         p.grad = torch.ones_like(p)
         optimizer.step()

@@ -7,6 +7,7 @@ it, not before.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Sequence
 
@@ -57,6 +58,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if given[0] not in COMMANDS:
             raise unknown("command", given[0], COMMANDS)
+        if given[0] != "train" and os.environ.get("WORLD_SIZE", "1") != "1" and "LOCAL_RANK" in os.environ:
+            raise LabError(
+                f"only train runs under torchrun, in several processes: start {given[0]} by itself"
+            )
         COMMANDS[given[0]][0](given[1:])
     except (LabError, DataError) as error:
         print(f"error: {error}", file=sys.stderr)

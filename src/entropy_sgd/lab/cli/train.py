@@ -55,14 +55,19 @@ def train(arguments: list[str]) -> None:
     out = options.out or Path("runs") / f"{name.replace('/', '-')}-seed{options.seed}"
 
     from entropy_sgd.lab.training.folder import RunFolder, Settings
+    from entropy_sgd.lab.training.group import Group
     from entropy_sgd.lab.training.loop import train as run
 
-    settings = Settings(recipe, options.seed, options.final)
-    folder = RunFolder(out, settings, resume=options.resume, overwrite=options.overwrite)
-    run(
-        settings,
-        folder,
-        data_dir=options.data_dir,
-        device=options.device,
-        checkpoint_seconds=options.checkpoint_seconds,
-    )
+    with Group.from_environment() as group:
+        settings = Settings(recipe, options.seed, options.final, group.size)
+        folder = group.first(
+            lambda: RunFolder(out, settings, resume=options.resume, overwrite=options.overwrite)
+        )
+        run(
+            settings,
+            folder,
+            data_dir=options.data_dir,
+            device=options.device,
+            checkpoint_seconds=options.checkpoint_seconds,
+            group=group,
+        )

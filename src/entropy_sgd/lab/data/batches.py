@@ -2,7 +2,8 @@
 
 The two training iterators never end. Where they stand is two numbers, the epoch and the next batch in it,
 and everything they will give is a function of these, the data and the arguments: `state_dict` is those
-two numbers.
+two numbers. Processes that train together walk in step: each takes its own part of every batch of the group,
+`batch_size` of its `ranks x batch_size` samples.
 """
 
 from __future__ import annotations
@@ -22,6 +23,14 @@ def _check_positive(**values: int) -> None:
     for name, value in values.items():
         if value < 1:
             raise ValueError(f"{name} must be at least 1, got {value!r}")
+
+
+def seed_from(text: str) -> int:
+    """A seed for what `text` names.
+
+    torch's CPU generator keeps the low 32 bits of a seed, so all that tells two apart is mixed into those.
+    """
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big")
 
 
 class _Batches:
@@ -73,14 +82,17 @@ class ShuffledBatches(_Batches):
         split: the samples.
         batch_size: samples in a batch; at most the number of samples.
         seed: any integer.
+        rank, ranks: which of how many processes this is.
 
     """
 
-    def __init__(self, split: Split, batch_size: int, seed: int) -> None:
+    def __init__(self, split: Split, batch_size: int, seed: int, rank: int = 0, ranks: int = 1) -> None:
         _check_positive(batch_size=batch_size)
-        if batch_size > len(split):
-            raise DataError(f"batch_size must be at most the {len(split)} training samples, got {batch_size}")
-        super().__init__(len(split) // batch_size)
+        if ranks * batch_size > len(split):
+            got = f"{batch_size}" if ranks == 1 else f"{batch_size} in each of {ranks} processes"
+            raise DataError(f"batch_size must be at most the {len(split)} training samples, got {got}")
+        super().__init__(len(split) // (ranks * batch_size))
+        self._rank, self._ranks = rank, ranks
         self._split, self._batch_size, self._seed = split, batch_size, seed
         self._order: tuple[int, Tensor] | None = None
 
@@ -89,14 +101,12 @@ class ShuffledBatches(_Batches):
         epoch, position = self._advance()
         if self._order is None or self._order[0] != epoch:
             self._order = epoch, self._permutation(epoch)
-        start = position * self._batch_size
+        start = (position * self._ranks + self._rank) * self._batch_size
         index = self._order[1][start : start + self._batch_size]
         return self._split.inputs.index_select(0, index), self._split.targets.index_select(0, index)
 
     def _permutation(self, epoch: int) -> Tensor:
-        # torch's CPU generator keeps the low 32 bits of a seed, so both numbers must be mixed into those.
-        digest = hashlib.sha256(f"{self._seed} {epoch}".encode()).digest()
-        generator = torch.Generator().manual_seed(int.from_bytes(digest[:4], "big"))
+        generator = torch.Generator().manual_seed(seed_from(f"{self._seed} {epoch}"))
         return torch.randperm(len(self._split), generator=generator).to(self._split.inputs.device)
 
 
@@ -111,21 +121,25 @@ class SequenceBatches(_Batches):
         tokens: the text, (N,).
         batch_size: B, the number of streams.
         unroll: T, the length of a window.
+        rank, ranks: which of how many processes this is; the text is cut into the streams of all of them.
 
     """
 
-    def __init__(self, tokens: Tensor, batch_size: int, unroll: int) -> None:
+    def __init__(self, tokens: Tensor, batch_size: int, unroll: int, rank: int = 0, ranks: int = 1) -> None:
         _check_positive(batch_size=batch_size, unroll=unroll)
-        length = (len(tokens) - 1) // batch_size  # the last token is a target only
+        streams = ranks * batch_size
+        length = (len(tokens) - 1) // streams  # the last token is a target only
         if length < unroll:
+            processes = "" if ranks == 1 else f" in each of {ranks} processes"
             raise DataError(
-                f"batch_size x unroll = {batch_size} x {unroll} needs a text of at least "
-                f"{batch_size * unroll + 1} tokens, got {len(tokens)}"
+                f"batch_size x unroll = {batch_size} x {unroll}{processes} needs a text of at least "
+                f"{streams * unroll + 1} tokens, got {len(tokens)}"
             )
         super().__init__(length // unroll)
         self._unroll = unroll
-        self._inputs = tokens[: batch_size * length].view(batch_size, length)
-        self._targets = tokens[1 : batch_size * length + 1].view(batch_size, length)
+        mine = slice(rank * batch_size, (rank + 1) * batch_size)
+        self._inputs = tokens[: streams * length].view(streams, length)[mine]
+        self._targets = tokens[1 : streams * length + 1].view(streams, length)[mine]
 
     def __next__(self) -> tuple[Tensor, Tensor, bool]:
         """Inputs (B, T), the tokens that follow each of them (B, T), and whether the streams start here."""

@@ -44,6 +44,8 @@ class Settings:
     seed: int = 0
     final: bool = False
     """Train on all the training data and read the test set once, at the end."""
+    processes: int = 1
+    """How many train together, each on its part of a batch."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.seed < 1 << 63:
@@ -115,7 +117,8 @@ def prepare(
         return False
     if not resume:
         raise LabError(f"{path} already holds a run: continue it with --resume, replace it with --overwrite")
-    before, now = flatten(read_json(path / CONFIG)["settings"]), flatten(json.loads(json.dumps(settings)))
+    there, here = read_json(path / CONFIG)["settings"], json.loads(json.dumps(settings))
+    before, now = ({"processes": 1} | flatten(tree) for tree in (there, here))  # not said: on its own
     different = [key for key in now | before if before.get(key) != now.get(key)]
     if different:
         changes = "\n".join(f"  {key}: {before.get(key)} there, {now.get(key)} now" for key in different)

@@ -1,4 +1,9 @@
-"""The two kinds of tasks: their loss, what is carried from batch to batch, how they are judged."""
+"""The two kinds of tasks: their loss, what is carried from batch to batch, how they are judged.
+
+`model` is the network itself, which is judged and kept; `forward` is what a training batch goes through, the
+network or its wrapper that averages gradients over a group of processes. `batch` counts the samples (or
+tokens) that one step of the whole group sees.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +25,7 @@ from entropy_sgd.lab.data.batches import (
 from entropy_sgd.lab.models import build as build_network
 from entropy_sgd.lab.models import detach
 from entropy_sgd.lab.recipes import Recipe
+from entropy_sgd.lab.training.group import Group
 
 Part = Literal["training", "validation", "test"]
 
@@ -55,7 +61,7 @@ def _spread(size: int, count: int | None) -> Tensor | slice:
 class Classification:
     """Images and their classes: cross-entropy, judged by the percentage misclassified."""
 
-    def __init__(self, recipe: Recipe, data: Images, seed: int, device: torch.device) -> None:
+    def __init__(self, recipe: Recipe, data: Images, seed: int, device: torch.device, group: Group) -> None:
         if recipe.unroll is not None:
             raise LabError(f"{recipe.data!r} are images: unroll must be left out, got {recipe.unroll}")
         chosen = _spread(len(data.train), recipe.train_limit)
@@ -68,16 +74,17 @@ class Classification:
             options["size"] = height
         self.data, self.device = data, device
         self.model = _network(recipe, data.train.inputs[:1], options).to(device)
-        self.batches = ShuffledBatches(train, recipe.batch_size, seed)
-        self.batch, self.size = recipe.batch_size, len(train)
+        self.forward = self.model
+        self.batches = ShuffledBatches(train, recipe.batch_size, seed, group.rank, group.size)
+        self.batch, self.size = group.size * recipe.batch_size, len(train)
         self.scale = 1.0
         sample = _spread(len(train), recipe.statistics_samples)
         self.sample = Split(train.inputs[sample], train.targets[sample])
 
     def loss(self) -> Tensor:
-        """The loss of the next batch."""
+        """The loss of the next batch, or of this process's part of it."""
         inputs, targets = next(self.batches)
-        return functional.cross_entropy(self.model(inputs), targets)
+        return functional.cross_entropy(self.forward(inputs), targets)
 
     def statistics_batches(self) -> list[Tensor]:
         """Training inputs to recompute batch statistics from."""
@@ -117,7 +124,7 @@ class LanguageModel:
     It is carried across Langevin steps as across any others: each reads the next stretch of the text.
     """
 
-    def __init__(self, recipe: Recipe, data: Text, seed: int, device: torch.device) -> None:
+    def __init__(self, recipe: Recipe, data: Text, seed: int, device: torch.device, group: Group) -> None:
         if recipe.unroll is None:
             raise LabError(f"{recipe.data!r} is text: unroll, the time steps of a batch, must be given")
         vocabulary = recipe.vocabulary or len(data.vocabulary)
@@ -126,16 +133,17 @@ class LanguageModel:
         train = data.train[: recipe.train_limit].to(device)
         self.data, self.device, self.train = data, device, train
         self.model = _network(recipe, data.train[None, :1], {"vocabulary": vocabulary}).to(device)
-        self.batches = SequenceBatches(train, recipe.batch_size, recipe.unroll)
-        self.batch, self.size = recipe.batch_size * recipe.unroll, len(train)
+        self.forward = self.model
+        self.batches = SequenceBatches(train, recipe.batch_size, recipe.unroll, group.rank, group.size)
+        self.batch, self.size = group.size * recipe.batch_size * recipe.unroll, len(train)
         self.scale = float(recipe.unroll) if recipe.sum_over_time else 1.0
         self.streams, self.unroll = recipe.batch_size, recipe.unroll
         self.hidden: tuple[Tensor, Tensor] | None = None
 
     def loss(self) -> Tensor:
-        """The mean loss per token of the next batch."""
+        """The mean loss per token of the next batch, or of this process's part of it."""
         inputs, targets, first = next(self.batches)
-        logits, hidden = self.model(inputs, None if first else self.hidden)
+        logits, hidden = self.forward(inputs, None if first else self.hidden)
         self.hidden = detach(hidden)
         return functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
 
@@ -160,7 +168,8 @@ class LanguageModel:
 
     def state_dict(self) -> dict[str, Any]:
         """What the next batch depends on."""
-        return {"batches": self.batches.state_dict(), "hidden": self.hidden}
+        hidden = None if self.hidden is None else (self.hidden[0].cpu(), self.hidden[1].cpu())
+        return {"batches": self.batches.state_dict(), "hidden": hidden}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from a `state_dict`."""
@@ -172,12 +181,15 @@ class LanguageModel:
 Task = Classification | LanguageModel
 
 
-def build(recipe: Recipe, data: Images | Text, seed: int, device: torch.device) -> Task:
-    """The task of a recipe on its data."""
+def build(
+    recipe: Recipe, data: Images | Text, seed: int, device: torch.device, group: Group | None = None
+) -> Task:
+    """The task of a recipe on its data, for one process of `group`."""
+    group = group or Group()
     if isinstance(data, Images):
         if recipe.metric != "error":
             raise LabError(f"{recipe.name!r} is a recipe for text, and {recipe.data!r} are images")
-        return Classification(recipe, data, seed, device)
+        return Classification(recipe, data, seed, device, group)
     if recipe.metric == "error":
         raise LabError(f"{recipe.name!r} is a recipe for images, and {recipe.data!r} is text")
-    return LanguageModel(recipe, data, seed, device)
+    return LanguageModel(recipe, data, seed, device, group)
