@@ -157,7 +157,7 @@ def noise(seconds: float) -> list[dict[str, object]]:
         torch.set_num_threads(threads)
         best = best_of(
             {
-                "ours": lambda: thermal([0], [x], 0, 0, 0),
+                "ours": lambda: thermal([0], [x], [x], 0, 0, 0),
                 "randn": lambda: torch.randn(1_900_000),
             },
             seconds,
