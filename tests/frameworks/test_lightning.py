@@ -71,6 +71,10 @@ class Module(lightning.LightningModule):
         optimizer.step()
         return None
 
+    def on_train_epoch_end(self):
+        if not self.automatic_optimization:  # then schedulers are the user's to step
+            self.lr_schedulers().step()
+
     def _look(self, batch, batch_idx):
         if batch_idx == 0:
             self.seen.append(weights(self))
@@ -143,13 +147,12 @@ def test_fit_is_the_bare_loop_bit_for_bit(kind, manual, tmp_path):
     )
     fit.fit(module, loader(), loader())
     steps = list(bare(Module(kind)))
-    if not manual:  # then schedulers are the user's to step
-        assert torch.equal(weights(module), steps[-1][1])
-        assert not torch.equal(weights(module), steps[-1][2])
-        validated = [outer for step, outer, _ in steps if (step - 1) % BATCHES % 3 == 2]
-        assert len(module.seen) == len(validated)
-        for a, b in zip(module.seen, validated, strict=True):
-            assert torch.equal(a, b)
+    assert torch.equal(weights(module), steps[-1][1])
+    assert not torch.equal(weights(module), steps[-1][2])
+    validated = [outer for step, outer, _ in steps if (step - 1) % BATCHES % 3 == 2]
+    assert len(module.seen) == len(validated)
+    for a, b in zip(module.seen, validated, strict=True):
+        assert torch.equal(a, b)
     assert module.trained == 2 * BATCHES  # one gradient a step: closures are not called again
     name = f"lr-Entropy{'SGD' if kind == 'sgd' else 'Adam'}"
     assert name in monitor.lrs
