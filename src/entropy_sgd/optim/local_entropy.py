@@ -14,8 +14,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Generator, Iterable
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -25,6 +24,7 @@ from torch.optim import Optimizer
 from entropy_sgd.optim import checks, scoping, sharding
 from entropy_sgd.optim.bucket import GRADIENT, INNER_STATE, MU, STEP, X, gather, real
 from entropy_sgd.optim.diagnostics import UNKNOWN, measure
+from entropy_sgd.optim.outer import Outer
 from entropy_sgd.optim.validation import check_group, check_outer, check_state_dict
 
 Closure = Callable[[], Any]
@@ -111,7 +111,6 @@ class LocalEntropy(Optimizer):
         self._schedule = scoping.as_schedule(gamma)
         self._monitor = monitor
         self._warned = False
-        self._probed = False  # whether the outer optimizer's state is that of `_make_state`
         defaults: dict[str, Any] = {
             "inner": inner,
             "inner_lr": inner_lr,
@@ -137,89 +136,12 @@ class LocalEntropy(Optimizer):
             "diagnostics": dict(UNKNOWN),
         }
         super().__init__(params, checks.plain(defaults))
-        self._outer = self._attach(outer, checks.plain(outer_options or {}))
-
-    # ---- the outer optimizer shares param_groups and state with this one ----
-
-    def _attach(self, outer: type[Optimizer], options: dict[str, Any]) -> Optimizer:
-        """Builds the outer optimizer and adds its options to the groups."""
-        nesterov = options.get("nesterov", False)
-        if not options.get("momentum", 0.0) and nesterov:
-            options["nesterov"] = False  # torch refuses it; `_lent` makes it the plain step
-        own = set(self.defaults)
-        groups = [
-            {k.removeprefix("outer_"): v for k, v in group.items() if k not in own and k != "param_names"}
-            for group in self.param_groups
-        ]
-        optimizer = outer(groups, **options)
-        self._renamed = tuple(sorted(own & set(optimizer.defaults)))
-        for target, source in [
-            (self.defaults, optimizer.defaults),
-            *zip(self.param_groups, optimizer.param_groups, strict=True),
-        ]:
-            for name, value in source.items():
-                if name == "nesterov" and name not in target:
-                    value = nesterov
-                target.setdefault(f"outer_{name}" if name in self._renamed else name, value)
-        for group in self.param_groups:
-            check_group(group)
-            sharding.check_params([group])
-        for p, state in optimizer.state.items():  # some make their state when they are built
-            self.state[p].update(state)
-        optimizer.param_groups, optimizer.state = self.param_groups, self.state
-        return optimizer
-
-    @contextmanager
-    def _lent(self) -> Generator[None]:
-        """Shows the outer optimizer its own options and its own state only.
-
-        Adam and others start a parameter's state when they find it empty, hence the entries of the inner loop
-        step aside for the outer update.
-        """
-        options = [{name: group[name] for name in self._renamed} for group in self.param_groups]
-        for group, own in zip(self.param_groups, options, strict=True):
-            group.update({name: group[f"outer_{name}"] for name in self._renamed})
-            if group.get("nesterov") and group.get("momentum") == 0:
-                own["nesterov"] = True
-                group["nesterov"] = False
-            if "outer_foreach" in group and group["foreach"] is None:
-                group["foreach"] = own["foreach"]
-            if "outer_fused" in group:
-                group["fused"] = self._outer_fused(group, own["fused"])
-        states = {
-            p: {name: state.pop(name) for name in INNER_STATE if name in state}
-            for p, state in self.state.items()
-        }
-        try:
-            yield
-        finally:
-            for group, own in zip(self.param_groups, options, strict=True):
-                group.update(own)
-            for p, own in states.items():
-                self.state[p].update(own)
-
-    def _outer_fused(self, group: dict[str, Any], own: bool | None) -> bool | None:
-        """Whether the outer update of this group is torch's fused one.
-
-        torch itself never chooses it on the CPU, where it is the fastest by far. There it walks memory
-        without regard to strides, and does not move weights of half precision (torch 2.13).
-        """
-        params: list[Tensor] = group["params"]
-        if group["fused"] and any(p.is_cpu and p.dtype in (torch.bfloat16, torch.float16) for p in params):
-            return False
-        if group["fused"] is not None or own is False or group["foreach"] is not None:
-            return own if group["fused"] is None and own is False else group["fused"]
-        return not sharding.any_distributed(params) and all(
-            t.is_cpu and t.dtype in (torch.float32, torch.float64) and t.is_contiguous()
-            for p in params
-            for t in (p, *self.state.get(p, {}).values())
-            if isinstance(t, Tensor) and t.dim() > 0
-        )
+        self._outer = Outer(self, outer, checks.plain(outer_options or {}))
 
     @property
     def outer(self) -> Optimizer:
         """The outer optimizer. Its groups and state are this optimizer's."""
-        return self._outer
+        return self._outer.optimizer
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Adds a group, which takes part from its first gradient on."""
@@ -335,16 +257,14 @@ class LocalEntropy(Optimizer):
         if scaled:
             torch._foreach_mul_(scaled, gamma)
         torch._foreach_copy_(real(params), xs)
-        if self._probed:
-            for _, _, state in taking_part:
+        if shared["outer_step"] == 0 and not self._outer.state_from_start:
+            for _, _, state in taking_part:  # what the outer optimizer has there, `_make_state` made
                 for name in set(state) - set(INNER_STATE):
                     del state[name]
-            self._probed = False
         try:
             for _, p, state in taking_part:
                 p.grad = state[MU]
-            with self._lent():
-                self._outer.step()
+            self._outer.step()
             shared["outer_step"] += 1
         finally:  # if the outer update fails, the cycle is given up, and the next one begins at x
             for (_, p, state), gradient in zip(taking_part, gradients, strict=True):
@@ -362,12 +282,10 @@ class LocalEntropy(Optimizer):
             bucket.enter([self.state[p] for p in bucket.params], keep_gradient=self._monitor)
         for p, state in self.state.items():
             state[X].copy_(p)
-        with self._lent():
-            self._outer.step()
+        self._outer.step()
         for p, state in self.state.items():
             p.copy_(state[X])
             state[STEP] = 0
-        self._probed = True
 
     # ---- what is measured ----
 
@@ -432,13 +350,11 @@ class LocalEntropy(Optimizer):
         """Resumes from a `state_dict()`; one of another optimizer or with other shapes is refused whole."""
         check_state_dict(self, state_dict, INNER_STATE)
         super().load_state_dict(state_dict)
-        self._probed = False
 
     def __getstate__(self) -> dict[str, Any]:
-        own = ("_outer", "_renamed", "_schedule", "_monitor", "_warned", "_probed")
+        own = ("_outer", "_schedule", "_monitor", "_warned")
         return {**super().__getstate__(), **{name: getattr(self, name) for name in own}}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        # load_state_dict and unpickling bring new containers: the outer optimizer must see the same ones.
-        self._outer.param_groups, self._outer.state = self.param_groups, self.state
+        self._outer.share(self)  # load_state_dict and unpickling bring new containers
