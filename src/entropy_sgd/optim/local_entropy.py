@@ -173,7 +173,11 @@ class LocalEntropy(Optimizer):
         """
         if self._shared["evaluating"]:
             if not self._warned:
-                warnings.warn("step() in eval mode: the inner weights x' were put back first", stacklevel=2)
+                warnings.warn(
+                    "step() in eval mode: the inner weights x' were put back now, so a gradient taken before "
+                    "this call was taken at x; call train() before the forward pass",
+                    stacklevel=2,
+                )
                 self._warned = True
             self.train()
         if closure is None and not self.state and sharding.only_asks_for_state(self.param_groups):

@@ -45,6 +45,9 @@ def valley(arguments: list[str]) -> None:
     """Run `entropy-sgd valley` with these arguments."""
     options = parse(Valley, arguments, "valley")
 
+    if options.out.suffix not in (".png", ".svg", ".pdf"):
+        raise LabError(f"--out must end in .png, .svg or .pdf, got {options.out}")
+
     from entropy_sgd.lab.valley import draw
 
     draw(options.out)

@@ -10,6 +10,7 @@ import tyro
 
 from entropy_sgd.lab import LabError, recipes
 from entropy_sgd.lab.cli.parse import parse, recipe_list
+from entropy_sgd.lab.data import DataError
 from entropy_sgd.lab.recipes import Recipe
 
 
@@ -54,7 +55,7 @@ def train(arguments: list[str]) -> None:
     recipe = options.recipe if options.budget is None else options.recipe.stretched(options.budget)
     out = options.out or Path("runs") / f"{name.replace('/', '-')}-seed{options.seed}"
 
-    from entropy_sgd.lab.training.folder import RunFolder, Settings
+    from entropy_sgd.lab.training.folder import CONFIG, RunFolder, Settings
     from entropy_sgd.lab.training.group import Group
     from entropy_sgd.lab.training.loop import train as run
 
@@ -63,11 +64,16 @@ def train(arguments: list[str]) -> None:
         folder = group.first(
             lambda: RunFolder(out, settings, resume=options.resume, overwrite=options.overwrite)
         )
-        run(
-            settings,
-            folder,
-            data_dir=options.data_dir,
-            device=options.device,
-            checkpoint_seconds=options.checkpoint_seconds,
-            group=group,
-        )
+        try:
+            run(
+                settings,
+                folder,
+                data_dir=options.data_dir,
+                device=options.device,
+                checkpoint_seconds=options.checkpoint_seconds,
+                group=group,
+            )
+        except DataError:
+            if not folder.resumed:  # nothing was trained: the folder is free for the corrected command
+                (out / CONFIG).unlink(missing_ok=True)
+            raise

@@ -50,7 +50,7 @@ class Recipe:
     network: str
     """A network of `entropy_sgd.lab.models`."""
     data: str
-    """A dataset of `entropy-sgd data list`, or the path of your own text file or idx folder."""
+    """A dataset of `entropy-sgd data list`, or your own: text:FILE or idx:FOLDER."""
     optimizer: Optimizer
     """The optimizer and its hyper-parameters."""
     epochs: float
