@@ -1,4 +1,4 @@
-"""Kills a training run at random moments with SIGKILL, resumes it, and compares the hash of the final weights.
+"""Kills a training run at random moments with SIGKILL, resumes it, and compares the final weights.
 
     python benchmarks/sigkill.py [--trials 20]
 
@@ -18,10 +18,20 @@ import tempfile
 import time
 from pathlib import Path
 
-RUN = (
-    "train lenet/entropy-sgd --data digits --epochs 2.5 --batch-size 32 --checkpoint-seconds 0 "
-    "--statistics-samples 1000"
-).split()
+RUN = [
+    "train",
+    "lenet/entropy-sgd",
+    "--data",
+    "digits",
+    "--epochs",
+    "2.5",
+    "--batch-size",
+    "32",
+    "--checkpoint-seconds",
+    "0",
+    "--statistics-samples",
+    "1000",
+]
 
 
 def start(folder: Path) -> subprocess.Popen[bytes]:

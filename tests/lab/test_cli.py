@@ -163,3 +163,10 @@ def test_the_valley_is_drawn(capsys, tmp_path):
     assert code == 0
     assert text.strip() == str(tmp_path / "valley.png")
     assert (tmp_path / "valley.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_version(capsys):
+    import entropy_sgd
+
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"entropy-sgd {entropy_sgd.__version__}\n"

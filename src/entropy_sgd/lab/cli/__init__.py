@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 
+from entropy_sgd import __version__
 from entropy_sgd.lab import LabError, unknown
 from entropy_sgd.lab.cli.compare import compare, demo
 from entropy_sgd.lab.cli.data import data
@@ -55,6 +56,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not given or given[0] in ("-h", "--help", "help"):
         print(usage())
         return 0 if given else 2
+    if given[0] == "--version":
+        print(f"entropy-sgd {__version__}")
+        return 0
     try:
         if given[0] not in COMMANDS:
             raise unknown("command", given[0], COMMANDS)

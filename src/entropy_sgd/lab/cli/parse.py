@@ -45,6 +45,6 @@ def override(recipe: Recipe, changes: list[str], command: str) -> Recipe:
 def recipe_list() -> str:
     """All recipes, a line for each network."""
     families = [
-        f"  {family + '/':<16}{', '.join(recipes.optimizers(family))}" for family in recipes.families()
+        f"  {family + '/':<17}{', '.join(recipes.optimizers(family))}" for family in recipes.families()
     ]
     return "\n".join(["recipes, as NETWORK/OPTIMIZER:", *families])
