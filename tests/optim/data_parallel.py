@@ -30,4 +30,5 @@ for i in range(50):
     nn.functional.cross_entropy(model(inputs), targets).backward()
     optimizer.step()
 torch.save(weights(model), folder / f"weights-{rank}.pt")
+dist.barrier()
 dist.destroy_process_group()
