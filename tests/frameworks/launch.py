@@ -18,15 +18,13 @@ ABORTED_ON_LEAVING = "terminate called without an active exception"
 
 def torchrun(script: Path | str, *arguments: object, processes: int = 2, restarts: int = 0) -> str:
     """The output of `script`, or of "-m" and a module, under torchrun; an error with it if it ends badly."""
-    before = ""
     for _ in range(2):
         try:
-            return before + _torchrun(script, arguments, processes, restarts)
+            return _torchrun(script, arguments, processes, restarts)
         except RuntimeError as error:
             if ABORTED_ON_LEAVING not in str(error):
                 raise
-            before += str(error)
-    return before + _torchrun(script, arguments, processes, restarts)
+    return _torchrun(script, arguments, processes, restarts)
 
 
 def _torchrun(script: Path | str, arguments: tuple[object, ...], processes: int, restarts: int) -> str:

@@ -49,10 +49,8 @@ def test_the_trajectory_is_that_of_one_process(undisturbed):
 
 def test_a_killed_process_is_restarted_and_ends_in_the_same_weights(tmp_path, undisturbed):
     killed = Path(__file__).with_name("killed.py")
-    output = torchrun(
-        killed, EXAMPLES / "ddp.py", "--folder", tmp_path, "--steps", STEPS, processes=2, restarts=1
-    )
-    assert output.count("rank 1 dies") == 1
+    torchrun(killed, EXAMPLES / "ddp.py", "--folder", tmp_path, "--steps", STEPS, processes=2, restarts=1)
+    assert (tmp_path / "rank-1-died").exists()
     for a, b in zip(saved(tmp_path), undisturbed, strict=True):
         assert torch.equal(a, b)
 
