@@ -3,12 +3,9 @@ from __future__ import annotations
 import pytest
 import scipy.linalg
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from entropy_sgd.landscape import _eigenvalues
 from entropy_sgd.landscape._eigenvalues import eigenvalues_in_place
-from entropy_sgd.landscape.hessian import _drop_zeros
 
 
 def symmetric(n: int, seed: int, rank: int | None = None) -> torch.Tensor:
@@ -30,14 +27,3 @@ def test_two_stages_agree_with_lapack(n: int, rank: int | None, monkeypatch: pyt
     found = eigenvalues_in_place(work, scipy.linalg.eig_banded, fractions.append)
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-13 * n * float(expected.abs().max()))
     assert fractions == sorted(fractions)
-
-
-@settings(deadline=None, max_examples=30)
-@given(st.lists(st.booleans(), min_size=1, max_size=40))
-def test_zero_rows_are_left_out_in_place(alive: list[bool]) -> None:
-    mask = torch.tensor(alive)
-    a = symmetric(len(alive), 3) * mask[:, None] * mask
-    expected = a[mask][:, mask]
-    kept = _drop_zeros(a)
-    assert not len(kept) or kept.data_ptr() == a.data_ptr()
-    assert torch.equal(kept.triu(), expected.triu())

@@ -18,15 +18,21 @@ from torch import Tensor
 
 from ._objective import Objective
 from ._random import generator
+from ._support import Support
 
 
 class RowFile:
     """Rows of the Hessian of ``f``, appended to and read back from ``path``."""
 
-    def __init__(self, path: Path, f: Objective):
-        self._path, self._f = path, f
-        digest = hashlib.sha256(f.weights.cpu().numpy().tobytes()).hexdigest()
-        self._header = {"rows of": "entropy_sgd Hessian", "n": f.n, "dtype": str(f.dtype), "weights": digest}
+    def __init__(self, path: Path, f: Objective, support: Support):
+        self._path, self._dtype, self._support = path, f.dtype, support
+        self._header = {
+            "rows of": "entropy_sgd Hessian",
+            "n": support.n,
+            "dtype": str(f.dtype),
+            "weights": _digest(f.weights),
+            "support": _digest(support.columns),
+        }
 
     def load(self, matrix: Tensor) -> int:
         """Fill the upper triangle of ``matrix`` with the rows on disk and say how many there are."""
@@ -38,21 +44,22 @@ class RowFile:
         with self._path.open("r+b") as file:
             if _parsed(file.readline(4096)) != self._header:
                 raise ValueError(
-                    f"checkpoint {self._path} was not made for these weights in {self._f.dtype}: "
+                    f"checkpoint {self._path} was made for other weights or data, or another dtype: "
                     "give another path, or delete it to start again"
                 )
             end = file.tell()
-            for first, size in _blocks(self._f.sizes):
+            n = self._support.n
+            for first, size in _blocks(self._support.sizes):
                 for row in range(first, first + size):
-                    data = file.read((self._f.n - first) * width)
-                    if len(data) < (self._f.n - first) * width:
+                    data = file.read((n - first) * width)
+                    if len(data) < (n - first) * width:
                         file.truncate(end)
                         self._verify(matrix, row)
                         return row
                     matrix.numpy()[row, first:] = np.frombuffer(data, dtype=matrix.numpy().dtype)
                     end = file.tell()
-        self._verify(matrix, self._f.n)
-        return self._f.n
+        self._verify(matrix, n)
+        return n
 
     def append(self, rows: Tensor) -> None:
         """Add finished rows (K, columns) and wait until they are on the disk."""
@@ -67,15 +74,15 @@ class RowFile:
 
     def _verify(self, matrix: Tensor, rows: int) -> None:
         """The rows must multiply a random vector as this model, loss and data do: one product a parameter."""
-        blocks = [(first, min(first + size, rows)) for first, size in _blocks(self._f.sizes) if first < rows]
+        sizes = self._support.sizes
+        blocks = [(first, min(first + size, rows)) for first, size in _blocks(sizes) if size and first < rows]
         if not blocks:
             return
-        vectors = torch.randn(len(blocks), self._f.n, generator=generator(0))
-        vectors = vectors.to(self._f.dtype)
+        vectors = torch.randn(len(blocks), self._support.n, generator=generator(0)).to(self._dtype)
         for vector, (first, _) in zip(vectors, blocks, strict=True):
             vector[:first] = 0.0
-        products = self._f.products(vectors.to(self._f.device)).cpu()
-        tolerance = 1e4 * torch.finfo(self._f.dtype).eps * float(products.abs().max())
+        products = self._support.products(vectors)
+        tolerance = 1e4 * torch.finfo(self._dtype).eps * float(products.abs().max())
         for vector, product, (first, last) in zip(vectors, products, blocks, strict=True):
             found = matrix[first:last, first:] @ vector[first:]
             if not bool((found - product[first:last]).abs().max() <= tolerance):
@@ -88,6 +95,10 @@ class RowFile:
 def _blocks(sizes: list[int]) -> list[tuple[int, int]]:
     """(first row, number of rows) of each parameter."""
     return [(sum(sizes[:k]), size) for k, size in enumerate(sizes)]
+
+
+def _digest(tensor: Tensor) -> str:
+    return hashlib.sha256(tensor.cpu().numpy().tobytes()).hexdigest()
 
 
 def _parsed(line: bytes) -> object:

@@ -18,6 +18,7 @@ from ._memory import available_memory, gibibytes
 from ._objective import Batches, LossFunction, Objective, objective
 from ._progress import Progress, duration
 from ._rows import RowFile
+from ._support import Support
 from ._transforms import VECTORS
 
 # torch.linalg.eigvalsh copies its input; up to here that does not matter and SciPy is not needed.
@@ -38,8 +39,8 @@ def hessian_eigenvalues(
     The matrix is built from vectorised Hessian-vector products into one array and decomposed inside it, so
     the memory is that of one n x n matrix (17 GiB for n = 47,658 in float64) and the products' own: some 32
     times what a forward and backward pass of the largest batch takes, so keep batches moderate (about 256
-    samples). Weights that nothing depends on have rows of zeros; these are left out of the decomposition and
-    their eigenvalues, exactly 0, put back.
+    samples). Weights that the loss does not depend on have rows of zeros; these are left out from the start
+    and their eigenvalues, exactly 0, put back.
 
     Args:
         model: any module of real parameters; those with ``requires_grad`` count, in order, the others are
@@ -63,49 +64,50 @@ def hessian_eigenvalues(
     """
     with objective(model, loss_fn, batches, dtype) as f:
         banded = None if f.n <= SMALL else _eig_banded()
-        size = f.n**2 * f.weights.element_size()
-        # The decomposition's work arrays: tall panels and one tile of rows.
-        needed = size + (TILE + 512) * f.n * f.weights.element_size()
-        if needed > available_memory():
-            raise MemoryError(
-                f"the Hessian of {f.n} parameters in {dtype} needs {gibibytes(needed)}, of which "
-                f"{gibibytes(available_memory())} are available: use dtype=torch.float32 for half of it, "
-                "or spectral_density, which needs no matrix"
-            )
-        matrix = torch.empty(f.n, f.n, dtype=dtype)
-        file = None if checkpoint is None else RowFile(Path(checkpoint), f)
-        _build(f, matrix, file, Progress("Hessian", progress))
-        alive = _drop_zeros(matrix)
+        _require_memory(f.n // 2, f)  # hardly ever is half of the rows zero: no need to look for them
+        support = Support(f)
+        _require_memory(support.n, f)
+        matrix = torch.empty(support.n, support.n, dtype=dtype)
+        file = None if checkpoint is None else RowFile(Path(checkpoint), f, support)
+        _build(f, support, matrix, file, Progress("Hessian", progress))
         if banded is None:
-            values = eigenvalues_of_upper(alive)
+            values = eigenvalues_of_upper(matrix)
         else:
-            values = eigenvalues_in_place(alive, banded, Progress("eigenvalues", progress).at)
+            values = eigenvalues_in_place(matrix, banded, Progress("eigenvalues", progress).at)
         if file is not None:
             file.remove()
-        zeros = torch.zeros(f.n - len(alive), dtype=dtype)
+        zeros = torch.zeros(f.n - support.n, dtype=dtype)
         return torch.cat([values, zeros]).sort().values
 
 
-def _build(f: Objective, matrix: Tensor, file: RowFile | None, progress: Progress) -> None:
+def _require_memory(n: int, f: Objective) -> None:
+    # The matrix, and the decomposition's work arrays: tall panels and one tile of rows.
+    needed = (n + TILE + 512) * n * f.weights.element_size()
+    if needed > available_memory():
+        raise MemoryError(
+            f"the Hessian of {f.n} parameters in {f.dtype} needs {gibibytes(needed)} or more, of which "
+            f"{gibibytes(available_memory())} are available: use dtype=torch.float32 for half of it, "
+            "or spectral_density, which needs no matrix"
+        )
+
+
+def _build(f: Objective, support: Support, matrix: Tensor, file: RowFile | None, progress: Progress) -> None:
     """The upper triangle of H, parameter by parameter and ``VECTORS`` rows at a time."""
     done = 0 if file is None else file.load(matrix)
     if done:
-        progress.say(f"Hessian: {done} of {f.n} rows were on disk")
+        progress.say(f"Hessian: {done} of {support.n} rows were on disk")
     if progress.shown and f.n > SMALL:  # below, it takes seconds
-        _announce(f, done, progress)
-    first = 0
-    for k, size in enumerate(f.sizes):
-        for row in range(max(first, done), first + size, VECTORS):
-            last = min(row + VECTORS, first + size)
-            unit = torch.zeros(last - row, size, dtype=f.dtype, device=f.device)
-            unit[torch.arange(last - row), torch.arange(row - first, last - first)] = 1.0
-            rows = f.block_products(k, unit).cpu()
-            matrix[row:last, first:] = rows
+        _announce(f, support, done, progress)
+    start = 0
+    for k, size in enumerate(support.sizes):
+        for row in range(max(0, done - start), size, VECTORS):
+            rows = support.rows(k, row, min(row + VECTORS, size))
+            matrix[start + row : start + row + len(rows), start:] = rows
             if file is not None:
                 file.append(rows)
-            progress.at(last / f.n)
-        first += size
-        _symmetrise(matrix, first - size, first)
+            progress.at((start + row + len(rows)) / support.n)
+        _symmetrise(matrix, start, start + size)
+        start += size
 
 
 def _symmetrise(matrix: Tensor, first: int, last: int) -> None:
@@ -117,43 +119,21 @@ def _symmetrise(matrix: Tensor, first: int, last: int) -> None:
             matrix[rows, columns] = mean
 
 
-def _drop_zeros(matrix: Tensor) -> Tensor:
-    """The matrix without the rows and columns of zeros, moved to the front of the same memory."""
-    n = len(matrix)
-    zero = torch.ones(n, dtype=torch.bool)
-    for i in range(0, n, TILE):
-        # Only the upper triangle is filled.
-        nonzero = matrix[i : i + TILE, i:].triu() != 0
-        zero[i : i + TILE] &= ~nonzero.any(dim=1)
-        zero[i:] &= ~nonzero.any(dim=0)
-    keep = (~zero).nonzero().flatten()
-    m = len(keep)
-    if m == n:
-        return matrix
-    flat = matrix.view(-1)
-    for i, row in enumerate(keep):  # row i moves to an earlier place: nothing unread is overwritten
-        flat[i * m + i : (i + 1) * m] = matrix[row, keep[i:]]
-    return flat[: m * m].view(m, m)
-
-
-def _announce(f: Objective, done: int, progress: Progress) -> None:
+def _announce(f: Objective, support: Support, done: int, progress: Progress) -> None:
     """Say what is ahead, from some products for each parameter and one like those of the decomposition."""
-    build, first = 0.0, 0
-    f.block_products(0, torch.zeros(1, f.sizes[0], dtype=f.dtype, device=f.device))  # warms up
-    for k, size in enumerate(f.sizes):
-        rows = min(size, VECTORS // 4)
-        vectors = torch.zeros(rows, size, dtype=f.dtype, device=f.device)
-        left = first + size - max(first, done)
+    n, build, start = support.n, 0.0, 0
+    for k, size in enumerate(support.sizes):
+        rows, left = min(size, VECTORS // 4), start + size - max(start, done)
         if left > 0:
-            build += _seconds(lambda k=k, vectors=vectors: f.block_products(k, vectors)) * left / rows
-        first += size
+            build += _seconds(lambda k=k, rows=rows: support.rows(k, 0, rows)) * left / rows
+        start += size
     tall = torch.ones(2 * TILE, 64, dtype=f.dtype)
     square = tall @ tall.T
-    decompose = _seconds(lambda: square @ tall) / (2 * len(tall) ** 2 * 64) * 4 / 3 * f.n**3
+    decompose = _seconds(lambda: square @ tall) / (2 * len(tall) ** 2 * 64) * 4 / 3 * n**3
     progress.say(
-        f"Hessian of {f.n} parameters in {f.dtype}: {gibibytes(f.n**2 * f.weights.element_size())} of memory "
-        f"({gibibytes(available_memory())} available), roughly {duration(build)} to build and "
-        f"{duration(decompose)} to decompose"
+        f"Hessian of {f.n} parameters in {f.dtype}, {f.n - n} of them with a row of zeros: "
+        f"{gibibytes(n**2 * f.weights.element_size())} of memory ({gibibytes(available_memory())} available)"
+        f", roughly {duration(build)} to build and {duration(decompose)} to decompose"
     )
 
 
