@@ -25,7 +25,7 @@ class Support:
         nonzero = (f.products(vectors) != 0).any(dim=0).cpu()
         self._f = f
         self.columns = nonzero.nonzero().flatten()
-        self._parts = [part.nonzero().flatten() for part in nonzero.split(f.sizes)]
+        self._parts = [part.nonzero().flatten() for part in nonzero.split_with_sizes(f.sizes)]
         self.sizes = [len(part) for part in self._parts]
         self.n = len(self.columns)
 
