@@ -33,18 +33,19 @@ char_lstm = Recipe(
     name="small-char-lstm/adam",
     paper="Section 5.1 (iii)",
     chosen="the text is the opening of War and Peace, its 256 lines of 32 characters one batch, so an epoch "
-    "is one update; lr 0.002 of Section 5.4.2; 2,000 epochs",
+    "is one update; lr 0.002 of Section 5.4.2; 20,000 epochs: after 2,000 the loss, 1.6 nats, still falls",
     network="small-char-lstm",
     data="warpeace",
     train_limit=256 * 32 + 1,  # Section 5.1: 256 lines of length 32, and the character after the last
     vocabulary=96,  # Section 5.1: "96-bit one-hot encoded characters"
     optimizer=Adam(lr=2e-3),  # Section 5.1: "with Adam"
-    epochs=2000,
+    epochs=20_000,
     batch_size=256,  # Section 5.1: 256 lines
     metric="nats",
-    drops=Drops(1 / 2, every(500, until=2000)),
+    drops=Drops(1 / 2, every(5000, until=20_000)),
     unroll=32,  # Section 5.1: of length 32
-    evaluate_every=100,
+    evaluate_every=1000,
+    log_every=100,
 )
 
 RECIPES = (lenet, mnistfc, char_lstm)
