@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from functools import partial
 
@@ -292,10 +293,25 @@ def test_mistakes(sgd, tmp_path, monkeypatch, capsys, arguments, expected):
     assert not list(tmp_path.rglob("*.json"))
 
 
-def test_a_run_must_be_named(capsys):
-    for command in (["spectrum", "--method", "exact"], ["local-entropy"]):
-        assert main(command) == 2
-        assert "name at least one folder of a run" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("command", "what"),
+    [
+        (["report"], "RUN"),
+        (["spectrum", "--method", "exact"], "RUN"),
+        (["local-entropy"], "RUN"),
+        (["flatness"], "FILE"),
+    ],
+    ids=lambda command: command[0],
+)
+def test_a_run_must_be_named(capsys, monkeypatch, command, what):
+    assert main(command) == 2
+    assert re.search(f"name at least one .*: entropy-sgd {command[0]} {what}…", capsys.readouterr().err)
+    monkeypatch.setenv("COLUMNS", "100")
+    with pytest.raises(SystemExit):
+        main([command[0], "--help"])
+    usage, _, explanation = capsys.readouterr().out.partition("positional arguments")
+    assert f" {what} [{what} ...]" in usage
+    assert "(required)" in explanation.partition("options")[0]
 
 
 def test_a_matrix_that_does_not_fit_names_what_does(sgd, tmp_path, monkeypatch, capsys):
