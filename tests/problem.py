@@ -1,4 +1,4 @@
-"""A small non-convex problem with an analytic gradient, and the loop that drives an optimizer over it."""
+"""A small non-convex problem with an analytic gradient, optimizers, and the loop that drives them over it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,18 @@ from collections.abc import Callable
 import numpy as np
 import torch
 from torch import Tensor
+
+from entropy_sgd import EntropyAdam, EntropySGD, LocalEntropy, scoping
+
+KINDS = {
+    "sgd": lambda params: EntropySGD(params, L=4, noise=1e-2),
+    "adam": lambda params: EntropyAdam(params, L=4, noise=1e-2, inner="adam", inner_lr=0.01),
+    "adamw": lambda params: LocalEntropy(
+        params, torch.optim.AdamW, {"lr": 1e-2, "weight_decay": 0.1}, L=4, noise=1e-2, weight_decay=0.01
+    ),
+    "match": lambda params: EntropySGD(params, L=4, noise=1e-2, gamma=scoping.MatchGradient()),
+    "rmsprop": lambda params: LocalEntropy(params, torch.optim.RMSprop, {"lr": 1e-2}, L=4, noise=1e-2),
+}
 
 SHAPES = [(3, 4), (5,), (2, 1, 3)]
 SIZE = sum(int(np.prod(s)) for s in SHAPES)

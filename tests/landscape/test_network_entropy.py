@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 import pytest
@@ -8,7 +9,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from entropy_sgd.landscape import langevin, local_entropy, network_local_entropy
+from entropy_sgd.landscape import (
+    langevin,
+    laplace_expansion,
+    local_entropy,
+    network_local_entropy,
+)
 from entropy_sgd.landscape.langevin import rule, thermodynamic_integration
 
 
@@ -142,6 +148,38 @@ def test_laplace_with_few_probes_is_within_its_error() -> None:
             found = network_local_entropy(model, F.mse_loss, [(x, y)], gamma, probes=6, steps=12, seed=seed)
             assert found.error > 0
             assert abs(found.value - expected) < 4 * found.error
+
+
+@pytest.mark.parametrize("steps", [3, 12, None])  # with None the space is the whole space
+def test_one_expansion_serves_every_gamma(steps: int | None, mlp: Any) -> None:
+    """Bit for bit what each gamma gets by itself, also around one for which the integral does not exist."""
+    model, loss_fn, batches = mlp
+    passes: list[int] = []
+
+    class Counted:
+        def __iter__(self) -> Any:
+            passes.append(1)
+            return iter(batches)
+
+    expansion = laplace_expansion(model, loss_fn, Counted(), probes=4, steps=steps, seed=5)
+    read = len(passes)
+    for gamma in (1e-12, 0.5, 3.0, 40.0):
+        try:
+            alone = network_local_entropy(*mlp, gamma, probes=4, steps=steps, seed=5)
+        except ValueError as error:
+            assert gamma == 1e-12
+            with pytest.raises(ValueError, match=re.escape(str(error))):
+                expansion.local_entropy(gamma)
+        else:
+            assert gamma > 1e-12
+            assert expansion.local_entropy(gamma) == alone
+    assert len(passes) == read
+
+
+@pytest.mark.parametrize("gamma", [0.0, -1.0, math.nan])
+def test_an_expansion_refuses_what_is_no_gamma(gamma: float, mlp: Any) -> None:
+    with pytest.raises(ValueError, match="gamma must be a finite number above 0"):
+        laplace_expansion(*mlp, probes=2, steps=2).local_entropy(gamma)
 
 
 def test_lstm_and_convolution_by_both_methods(problem: Any) -> None:

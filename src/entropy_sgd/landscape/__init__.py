@@ -10,18 +10,25 @@ from . import slices
 from .density import SpectralDensity, spectral_density
 from .fisher import fisher_diagonal
 from .hessian import hessian_eigenvalues
-from .network_entropy import NetworkLocalEntropy, network_local_entropy
+from .network_entropy import (
+    LaplaceExpansion,
+    NetworkLocalEntropy,
+    laplace_expansion,
+    network_local_entropy,
+)
 from .quadrature import local_entropy
 from .slices import Line, Plane, line, plane
 from .theory import smoothness_factor, stability_bound, stability_ratio
 
 __all__ = [
+    "LaplaceExpansion",
     "Line",
     "NetworkLocalEntropy",
     "Plane",
     "SpectralDensity",
     "fisher_diagonal",
     "hessian_eigenvalues",
+    "laplace_expansion",
     "line",
     "local_entropy",
     "network_local_entropy",

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -34,12 +35,12 @@ class Krylov:
 
     def ritz(self) -> tuple[Tensor, Tensor]:
         """Ritz values theta (m,), ascending, and the components c (m, b) of the starting vectors."""
-        theta, vectors = eigh(self.matrix)
+        theta, vectors = self._eigen
         return theta, vectors[: len(self.start)].T @ self.start
 
     def solve(self, shift: float) -> tuple[Tensor, Tensor]:
         """v_i^T (H + shift)^-1 v_i and the squared norms of the residuals behind it, each of shape (b,)."""
-        theta, vectors = eigh(self.matrix)
+        theta, vectors = self._eigen
         components = vectors[: len(self.start)].T @ self.start
         solution = vectors @ (components / (theta + shift)[:, None])
         residual = self.coupling @ solution[len(solution) - self.blocks[-1] :]
@@ -51,6 +52,11 @@ class Krylov:
         m, last = sum(kept), self.blocks[len(kept)]
         coupling = self.matrix[m : m + last, m - kept[-1] : m]
         return Krylov(self.matrix[:m, :m], self.start, self.basis[:m], kept, coupling)
+
+    @cached_property
+    def _eigen(self) -> tuple[Tensor, Tensor]:
+        """The decomposition of T into theta and U, which every shift shares."""
+        return eigh(self.matrix)
 
 
 def block_lanczos(

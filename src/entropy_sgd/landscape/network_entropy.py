@@ -11,7 +11,7 @@ from torch import nn
 
 from ._checks import count, positive
 from ._linalg import lengths
-from ._objective import Batches, LossFunction, Objective, objective
+from ._objective import Batches, LossFunction, objective
 from ._progress import Progress
 from .density import lanczos_quadrature, random_probes
 from .lanczos import Krylov, block_lanczos
@@ -28,6 +28,45 @@ class NetworkLocalEntropy:
     """F - (n/2) log(2 pi / gamma), the log of the Gaussian-smoothed likelihood; compares across networks."""
     error: float
     """The standard error of both."""
+
+
+@dataclass(frozen=True)
+class LaplaceExpansion:
+    """f to second order around the weights x: all that Laplace's F(x, gamma) needs, for any gamma."""
+
+    loss: float
+    """f(x)."""
+    gradient_norm: float
+    krylov: Krylov
+    """Of the Hessian, from the probes and, as the last starting vector, the gradient at unit length."""
+    shorter: Krylov | None
+    """The same without the last tenth of the steps; None if more steps would have changed nothing."""
+    probes: int
+
+    def local_entropy(self, gamma: float) -> NetworkLocalEntropy:
+        """F(x, gamma), without any further product.
+
+        Raises ``ValueError`` where the integral does not exist: where H + gamma has a negative eigenvalue.
+        """
+        gamma = positive("gamma", gamma)
+        log_det, scatter = self._log_determinant(self.krylov, gamma)
+        last = log_det - self._log_determinant(self.shorter, gamma)[0] if self.shorter else 0.0
+        solve, remainder = (float(entry[-1]) * self.gradient_norm**2 for entry in self.krylov.solve(gamma))
+        lowest = float(self.krylov.ritz()[0][0]) + gamma
+        error = math.hypot(scatter, last, remainder / lowest) / 2
+        # -f + 1/2 g^T (H + gamma)^-1 g - 1/2 tr log(1 + H / gamma)
+        return _entropy(self.krylov.basis.shape[1], gamma, -self.loss + solve / 2 - log_det / 2, error)
+
+    def _log_determinant(self, krylov: Krylov, gamma: float) -> tuple[float, float]:
+        """The trace of log(1 + H / gamma) and its standard error over the probes."""
+        density = lanczos_quadrature(krylov, self.probes)
+        if density.extremes[0] <= -gamma:
+            raise ValueError(
+                f"gamma = {gamma:g} does not exceed the Hessian's most negative eigenvalue, "
+                f"{density.extremes[0]:.3g}: Laplace's integral diverges; take a larger gamma or "
+                "method='langevin'"
+            )
+        return density.trace_of(lambda nodes: torch.log1p(nodes / gamma))
 
 
 def network_local_entropy(
@@ -53,6 +92,7 @@ def network_local_entropy(
     with solve and log-determinant from one run of block Lanczos. It needs ``steps * (probes + 1)`` products
     and an H + gamma without negative eigenvalues. The error holds the scatter over the probes, what the last
     tenth of the steps changed, and a bound on the solve's remainder; the expansion's own error is not in it.
+    Several gammas share these products: see ``laplace_expansion``.
 
     ``"langevin"`` samples instead of expanding (thermodynamic integration, eq. (8) with the loss switched on
     gradually): nothing is approximated but by the chains' length. It needs 22.5 * chains * steps gradients
@@ -77,44 +117,50 @@ def network_local_entropy(
     if method not in ("laplace", "langevin"):
         raise ValueError(f"method must be 'laplace' or 'langevin', got {method!r}")
     probes, chains = count("probes", probes, least=2), count("chains", chains)
+    if method == "laplace":
+        return laplace_expansion(
+            model, loss_fn, batches, probes=probes, steps=steps, seed=seed, dtype=dtype, progress=progress
+        ).local_entropy(gamma)
+    steps = count("steps", 1000 if steps is None else steps, least=2 * BATCHES)
     with objective(model, loss_fn, batches, dtype) as f:
-        bar = Progress("local entropy", progress)
-        if method == "laplace":
-            steps = count("steps", 100 if steps is None else steps, least=2)
-            normalized, error = _laplace(f, gamma, probes, steps, seed, bar)
-        else:
-            steps = count("steps", 1000 if steps is None else steps, least=2 * BATCHES)
-            normalized, error = thermodynamic_integration(
-                f.values_and_gradients, f.weights, gamma, chains=chains, steps=steps, seed=seed, report=bar.at
-            )
-        return NetworkLocalEntropy(normalized + f.n / 2 * math.log(2 * math.pi / gamma), normalized, error)
+        report = Progress("local entropy", progress).at
+        normalized, error = thermodynamic_integration(
+            f.values_and_gradients, f.weights, gamma, chains=chains, steps=steps, seed=seed, report=report
+        )
+        return _entropy(f.n, gamma, normalized, error)
 
 
-def _laplace(
-    f: Objective, gamma: float, probes: int, steps: int, seed: int, bar: Progress
-) -> tuple[float, float]:
-    """The normalised value: -f + 1/2 g^T (H + gamma)^-1 g - 1/2 tr log(1 + H / gamma), and its error."""
-    g = f.gradient(f.weights)
-    norm = float(lengths(g))
-    # The gradient travels in the block of probes, at their length.
-    start = torch.cat([random_probes(f, probes, seed), g[None] / norm if norm else g[None]])
-    krylov = block_lanczos(f.products, start, steps, bar.at)
+def laplace_expansion(
+    model: nn.Module,
+    loss_fn: LossFunction,
+    batches: Batches,
+    *,
+    probes: int = 16,
+    steps: int | None = None,
+    seed: int = 0,
+    dtype: torch.dtype = torch.float64,
+    progress: bool = True,
+) -> LaplaceExpansion:
+    """What ``network_local_entropy`` by Laplace computes before it looks at gamma: once for many gammas.
 
-    def log_determinant(part: Krylov) -> tuple[float, float]:
-        density = lanczos_quadrature(part, probes)
-        if density.extremes[0] <= -gamma:
-            raise ValueError(
-                f"gamma = {gamma:g} does not exceed the Hessian's most negative eigenvalue, "
-                f"{density.extremes[0]:.3g}: Laplace's integral diverges; take a larger gamma or "
-                "method='langevin'"
-            )
-        return density.trace_of(lambda nodes: torch.log1p(nodes / gamma))
+        expansion = laplace_expansion(model, loss_fn, batches)
+        entropies = [expansion.local_entropy(gamma) for gamma in (0.1, 1.0, 10.0)]
 
-    log_det, scatter = log_determinant(krylov)
-    last = 0.0
-    if len(krylov.coupling):  # otherwise the space is invariant and more steps would change nothing
-        last = log_det - log_determinant(krylov.without_last(1 + len(krylov.blocks) // 10))[0]
-    solve, remainder = (float(entry[-1]) * norm**2 for entry in krylov.solve(gamma))
-    lowest = float(krylov.ritz()[0][0]) + gamma
-    error = math.hypot(scatter, last, remainder / lowest) / 2
-    return -f.start + solve / 2 - log_det / 2, error
+    The Krylov space of H does not change with the shift by gamma. The arguments are those of
+    ``network_local_entropy``, and so are the results.
+    """
+    probes = count("probes", probes, least=2)
+    steps = count("steps", 100 if steps is None else steps, least=2)
+    with objective(model, loss_fn, batches, dtype) as f:
+        g = f.gradient(f.weights)
+        norm = float(lengths(g))
+        # The gradient travels in the block of probes, at their length.
+        start = torch.cat([random_probes(f, probes, seed), g[None] / norm if norm else g[None]])
+        krylov = block_lanczos(f.products, start, steps, Progress("local entropy", progress).at)
+        # Without a coupling to a further block the space is invariant.
+        shorter = krylov.without_last(1 + len(krylov.blocks) // 10) if len(krylov.coupling) else None
+        return LaplaceExpansion(f.start, norm, krylov, shorter, probes)
+
+
+def _entropy(n: int, gamma: float, normalized: float, error: float) -> NetworkLocalEntropy:
+    return NetworkLocalEntropy(normalized + n / 2 * math.log(2 * math.pi / gamma), normalized, error)

@@ -12,6 +12,7 @@ import pytest
 from rich.console import Console
 
 from entropy_sgd.lab import LabError, recipes
+from entropy_sgd.lab.cli import main
 from entropy_sgd.lab.report import write
 from entropy_sgd.lab.report.runs import collect
 from entropy_sgd.lab.training.comparison import Comparison, run
@@ -85,6 +86,21 @@ def test_figures_are_also_pictures(page):
 
 def test_the_same_runs_give_the_same_page(page, comparison, tmp_path):
     assert write([comparison], tmp_path).read_bytes() == page.read_bytes()
+
+
+def test_a_name_that_ends_in_html_is_the_page_itself(page, comparison, tmp_path, capsys):
+    out = tmp_path / "new" / "mine.html"
+    assert main(["report", str(comparison), "--out", str(out)]) == 0
+    assert capsys.readouterr().out.strip() == str(out)
+    assert out.read_bytes() == page.read_bytes()
+    assert list(out.parent.iterdir()) == [out]
+
+
+def test_a_folder_that_ends_in_html_is_not_written_over(comparison, tmp_path, capsys):
+    out = tmp_path / "mine.html"
+    out.mkdir()
+    assert main(["report", str(comparison), "--out", str(out)]) == 2
+    assert f"cannot write the report to {out}" in capsys.readouterr().err
 
 
 def test_unfinished_runs_and_runs_of_one_recipe_are_told_apart(comparison, tmp_path):

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from functools import partial
 
@@ -11,6 +12,7 @@ from torch.nn import functional
 from entropy_sgd.lab import data, models
 from entropy_sgd.lab.cli import main
 from entropy_sgd.lab.models import CharLSTM
+from entropy_sgd.landscape import network_entropy
 
 DOUBLE = torch.float64
 SAMPLES = 20
@@ -128,7 +130,12 @@ def test_fisher_from_the_gradients_of_samples(sgd, by_hand, tmp_path):
     assert found["spectrum"]["largest"] == pytest.approx(expected.sort().values[-200:].tolist(), rel=1e-8)
 
 
-def test_local_entropy_against_the_closed_form(sgd, by_hand, hessian, tmp_path, capsys):
+def test_local_entropy_against_the_closed_form(sgd, by_hand, hessian, tmp_path, capsys, monkeypatch):
+    runs = []
+    block_lanczos = network_entropy.block_lanczos
+    monkeypatch.setattr(
+        network_entropy, "block_lanczos", lambda *a: runs.append(len(a[1])) or block_lanczos(*a)
+    )
     w, loss = by_hand(sgd)
     slope = torch.func.grad(loss)(w)
     lowest = float(torch.linalg.eigvalsh(hessian)[0])
@@ -137,6 +144,7 @@ def test_local_entropy_against_the_closed_form(sgd, by_hand, hessian, tmp_path, 
     gammas = [-lowest / 2, 0.5, 20.0]
     options = ["--samples", SAMPLES, "--probes", 24, "--steps", 30, "--gamma", *gammas]
     assert main(["local-entropy", str(sgd), "--out", str(out), *map(str, options)]) == 0
+    assert runs == [25]  # one for all gammas, from the probes and the gradient
     printed = capsys.readouterr().out
     first, *rest = json.loads(out.read_text())["local_entropy"]
     assert "normalized" not in first
@@ -285,10 +293,25 @@ def test_mistakes(sgd, tmp_path, monkeypatch, capsys, arguments, expected):
     assert not list(tmp_path.rglob("*.json"))
 
 
-def test_a_run_must_be_named(capsys):
-    for command in (["spectrum", "--method", "exact"], ["local-entropy"]):
-        assert main(command) == 2
-        assert "name at least one folder of a run" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("command", "what"),
+    [
+        (["report"], "RUN"),
+        (["spectrum", "--method", "exact"], "RUN"),
+        (["local-entropy"], "RUN"),
+        (["flatness"], "FILE"),
+    ],
+    ids=lambda command: command[0],
+)
+def test_a_run_must_be_named(capsys, monkeypatch, command, what):
+    assert main(command) == 2
+    assert re.search(f"name at least one .*: entropy-sgd {command[0]} {what}…", capsys.readouterr().err)
+    monkeypatch.setenv("COLUMNS", "100")
+    with pytest.raises(SystemExit):
+        main([command[0], "--help"])
+    usage, _, explanation = capsys.readouterr().out.partition("positional arguments")
+    assert f" {what} [{what} ...]" in usage
+    assert "(required)" in explanation.partition("options")[0]
 
 
 def test_a_matrix_that_does_not_fit_names_what_does(sgd, tmp_path, monkeypatch, capsys):

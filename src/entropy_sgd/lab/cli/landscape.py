@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from entropy_sgd.lab import LabError
-from entropy_sgd.lab.cli.parse import parse
+from entropy_sgd.lab.cli.parse import parse, some
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Spectrum:
     command that was stopped can be given again.
     """
 
-    runs: Annotated[tuple[Path, ...], tyro.conf.Positional]
+    runs: Annotated[tuple[Path, ...], tyro.conf.Positional, some("RUN")]
     """Folders of finished runs, or of comparisons."""
     method: Literal["exact", "lanczos", "fisher"]
     """exact: all eigenvalues, from the whole matrix; lanczos: their density, for networks of any size;
@@ -52,7 +52,7 @@ class LocalEntropy:
     Each run gives one JSON file. A file that holds the same measurement already is kept as it is.
     """
 
-    runs: Annotated[tuple[Path, ...], tyro.conf.Positional]
+    runs: Annotated[tuple[Path, ...], tyro.conf.Positional, some("RUN")]
     """Folders of finished runs, or of comparisons."""
     gamma: tuple[float, ...] = (0.1, 1.0, 10.0)
     """Scopes γ: smaller ones look further."""
@@ -85,7 +85,7 @@ class Flatness:
     The table gives the paired difference of the other recipes to the baseline over the seeds.
     """
 
-    files: Annotated[tuple[Path, ...], tyro.conf.Positional]
+    files: Annotated[tuple[Path, ...], tyro.conf.Positional, some("FILE")]
     """JSON files of spectrum and local-entropy, or folders of them."""
     baseline: str | None = None
     """The recipe, NETWORK/OPTIMIZER, that the others are compared with; the first one if not given."""

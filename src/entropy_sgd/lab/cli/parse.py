@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import tyro
 
@@ -11,6 +11,11 @@ from entropy_sgd.lab import recipes
 from entropy_sgd.lab.recipes import Recipe
 
 Options = TypeVar("Options")
+
+
+def some(name: str) -> Any:
+    """For a positional tuple that must not be empty: tyro's help would show it as one that may be."""
+    return tyro.conf.arg(metavar=f"{name} [{name} ...]", help_behavior_hint="(required)")
 
 
 def parse(

@@ -9,17 +9,17 @@ from typing import Annotated
 import tyro
 
 from entropy_sgd.lab import LabError
-from entropy_sgd.lab.cli.parse import parse
+from entropy_sgd.lab.cli.parse import parse, some
 
 
 @dataclass(frozen=True)
 class Report:
     """Write one HTML page, complete in itself, from the folders of runs, and its figures as PNG and PDF."""
 
-    runs: Annotated[tuple[Path, ...], tyro.conf.Positional]
+    runs: Annotated[tuple[Path, ...], tyro.conf.Positional, some("RUN")]
     """Folders of runs, or of comparisons."""
     out: Path = Path("report")
-    """Folder for report.html and its figures."""
+    """Folder for report.html and its figures; or a file's name, ending in .html, for the page alone."""
 
 
 @dataclass(frozen=True)

@@ -33,18 +33,22 @@ DIAGNOSTICS = ("lr", "gamma", "angle", "x_minus_mu")
 
 
 def write(paths: Sequence[Path], out: Path) -> Path:
-    """Write report.html, and its figures as PNG and PDF, into the folder `out`; return the page's path."""
+    """Write the report of the runs in `paths` and return the page's path.
+
+    `out` is a folder, for report.html and its figures as PNG and PDF; or the page itself, ending in .html.
+    """
     runs = collect(paths)
     drawn = figures.draw(runs)
+    alone = out.suffix == ".html"
+    page = out if alone else out / NAME
     try:
-        out.mkdir(parents=True, exist_ok=True)
-        figures.save(drawn, out)
-        (out / NAME).write_text(
-            render(runs, {key: figures.svg(figure) for key, figure in drawn.items()}), "utf-8"
-        )
+        page.parent.mkdir(parents=True, exist_ok=True)
+        if not alone:
+            figures.save(drawn, out)
+        page.write_text(render(runs, {key: figures.svg(figure) for key, figure in drawn.items()}), "utf-8")
     except OSError as error:
         raise LabError(f"cannot write the report to {out}: {error}") from error
-    return out / NAME
+    return page
 
 
 def render(runs: Sequence[Run], drawn: dict[str, str]) -> str:

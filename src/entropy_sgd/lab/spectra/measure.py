@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -24,6 +25,7 @@ from entropy_sgd.lab.training.folder import Record, read_json, write_json
 from entropy_sgd.landscape import (
     fisher_diagonal,
     hessian_eigenvalues,
+    laplace_expansion,
     network_local_entropy,
     spectral_density,
 )
@@ -106,21 +108,24 @@ class LocalEntropy:
 
     def measure(self, trained: Trained, rows: Path | None) -> Record:
         """F(x, gamma) for each gamma; Laplace's integral does not exist for those that are too small."""
+        measured = trained.model, trained.loss_fn, trained.batches
+        dtype = getattr(torch, self.dtype)
+        if self.method == "laplace":
+            expansion = laplace_expansion(*measured, probes=self.probes, steps=self.steps, dtype=dtype)
+            at = expansion.local_entropy
+        else:
+            at = partial(
+                network_local_entropy,
+                *measured,
+                method="langevin",
+                steps=self.steps,
+                chains=self.chains,
+                dtype=dtype,
+            )
         entries: list[Record] = []
         for gamma in self.gamma:
             try:
-                found = network_local_entropy(
-                    trained.model,
-                    trained.loss_fn,
-                    trained.batches,
-                    gamma,
-                    method=self.method,
-                    probes=self.probes,
-                    steps=self.steps,
-                    chains=self.chains,
-                    dtype=getattr(torch, self.dtype),
-                )
-                entries.append({"gamma": gamma, **asdict(found)})
+                entries.append({"gamma": gamma, **asdict(at(gamma))})
             except ValueError as error:
                 entries.append({"gamma": gamma, "reason": str(error)})
         if not any("value" in entry for entry in entries):

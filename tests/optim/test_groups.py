@@ -1,0 +1,86 @@
+"""Every hyper-parameter can differ by parameter group."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from entropy_sgd import EntropySGD
+from problem import Problem
+
+
+def test_every_hyper_parameter_can_differ_by_group():
+    """Two groups in one optimizer equal two optimizers, wherever the noise is off."""
+    options = [
+        {"lr": 0.5, "momentum": 0.9, "nesterov": True, "weight_decay": 0.1, "inner_lr": 0.05, "alpha": 0.6},
+        {
+            "lr": 0.9,
+            "momentum": 0.0,
+            "nesterov": False,
+            "inner": "adam",
+            "inner_betas": (0.7, 0.9),
+            "inner_eps": 1e-3,
+            "scale_by_gamma": True,
+            "maximize": True,
+        },
+    ]
+    generator = torch.Generator().manual_seed(0)
+    start = [torch.randn(4, generator=generator) for _ in options]
+    gradients = [torch.randn(12, 4, generator=generator) for _ in options]
+    together = [nn.Parameter(x.clone()) for x in start]
+    optimizer = EntropySGD(
+        [{"params": [p], **o} for p, o in zip(together, options, strict=True)], L=3, noise=0.0, gamma=0.2
+    )
+    for i in range(12):
+        for p, g in zip(together, gradients, strict=True):
+            p.grad = g[i].clone()
+        optimizer.step()
+    for x, g, o, p in zip(start, gradients, options, together, strict=True):
+        alone = nn.Parameter(x.clone())
+        single = EntropySGD([alone], L=3, noise=0.0, gamma=0.2, **o)
+        for i in range(12):
+            alone.grad = g[i].clone()
+            single.step()
+        assert torch.equal(alone, p)
+
+
+def test_noise_can_differ_by_group():
+    quiet, loud = nn.Parameter(torch.zeros(1000)), nn.Parameter(torch.zeros(1000))
+    optimizer = EntropySGD([{"params": [quiet], "noise": 0.0}, {"params": [loud], "noise": 0.5}], L=9)
+    quiet.grad, loud.grad = torch.zeros(1000), torch.zeros(1000)
+    optimizer.step()
+    assert quiet.abs().max() == 0
+    assert loud.detach().std().item() == pytest.approx(math.sqrt(0.1) * 0.5, rel=0.1)
+
+
+def test_a_group_can_choose_its_path_in_both_loops(monkeypatch):
+    calls = []
+    fused = torch._fused_sgd_
+    monkeypatch.setattr(torch, "_fused_sgd_", lambda *a, **k: (calls.append(1), fused(*a, **k)))
+    for options, expected in (({}, 1), ({"foreach": False}, 0), ({"fused": False}, 0)):
+        calls.clear()
+        p = nn.Parameter(torch.ones(3))
+        optimizer = EntropySGD([{"params": [p], **options}], L=1)
+        p.grad = torch.ones(3)
+        optimizer.step()
+        assert len(calls) == expected, options
+
+
+def test_parameters_added_later_join_in():
+    problem = Problem()
+    params = problem.parameters()
+    optimizer = EntropySGD(params[:2], L=4, noise=0.0, gamma=0.1)
+    for p in params[:2]:
+        p.grad = torch.ones_like(p)
+    optimizer.step()
+    optimizer.add_param_group({"params": [params[2]], "lr": 0.5})
+    assert optimizer.outer.param_groups is optimizer.param_groups
+    start = params[2].detach().clone()
+    for _ in range(3):
+        params[2].grad = torch.ones_like(params[2])
+        optimizer.step()
+    assert not torch.equal(params[2], start)
+    assert optimizer.param_groups[1]["lr"] == 0.5

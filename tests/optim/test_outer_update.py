@@ -1,0 +1,66 @@
+"""The outer optimizer: its own weight decay, a step of it that fails, a state that it makes early."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from entropy_sgd import EntropySGD, LocalEntropy
+from problem import Problem, flat
+
+
+def test_outer_weight_decay_and_inner_weight_decay_are_two_things():
+    """AdamW's decoupled decay shrinks x by 1 - lr wd in each cycle, whatever the gradient."""
+    p = nn.Parameter(torch.ones(5, dtype=torch.float64))
+    optimizer = LocalEntropy([p], torch.optim.AdamW, {"lr": 0.1, "weight_decay": 0.5}, L=2, noise=0.0)
+    assert optimizer.param_groups[0]["weight_decay"] == 0.0
+    assert optimizer.param_groups[0]["outer_weight_decay"] == 0.5
+    for _ in range(6):
+        p.grad = torch.zeros_like(p)
+        optimizer.step()
+    torch.testing.assert_close(p.detach(), torch.full_like(p, (1 - 0.05) ** 3))
+
+
+def test_a_failed_outer_update_gives_up_the_cycle_and_keeps_x(monkeypatch):
+    problem = Problem()
+    params = problem.parameters()
+    optimizer = EntropySGD(params, L=3, momentum=0.0)
+    closure = problem.closure(params, [0])
+    optimizer.cycle(closure)
+    x = flat(params).clone()
+
+    def fail() -> None:
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(optimizer.outer, "step", fail)
+        with pytest.raises(MemoryError):
+            optimizer.cycle(closure)
+    assert torch.equal(flat(params), x)
+    before = [p.grad for p in params]
+    assert all(g is not None for g in before)
+    optimizer.cycle(closure)
+    assert not torch.equal(flat(params), x)
+
+
+def test_an_outer_optimizer_may_make_its_state_when_it_is_built():
+    class Sum(torch.optim.Optimizer):
+        def __init__(self, params, lr):
+            super().__init__(params, {"lr": lr})
+            for p in self.param_groups[0]["params"]:
+                self.state[p]["sum"] = torch.zeros_like(p)
+
+        @torch.no_grad()
+        def step(self, closure=None):
+            for p in self.param_groups[0]["params"]:
+                self.state[p]["sum"] += p.grad
+                p -= self.param_groups[0]["lr"] * self.state[p]["sum"]
+
+    p = nn.Parameter(torch.zeros(2, dtype=torch.float64))
+    inner = {"noise": 0.0, "alpha": 1.0, "inner_lr": 1.0, "inner_momentum": 0.0}
+    optimizer = LocalEntropy([p], Sum, {"lr": 1.0}, L=1, **inner)
+    for _ in range(3):
+        p.grad = torch.ones_like(p)
+        optimizer.step()
+    torch.testing.assert_close(p.detach(), torch.full_like(p, -6.0))  # 1, then 2, then 3

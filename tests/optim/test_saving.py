@@ -1,0 +1,108 @@
+"""What is saved is plain, and resumes and copies bit for bit."""
+
+from __future__ import annotations
+
+import copy
+import io
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from entropy_sgd import EntropySGD, scoping
+from problem import Problem, flat, run
+
+
+def through_a_file(state: dict) -> dict:
+    buffer = io.BytesIO()
+    torch.save(state, buffer)
+    buffer.seek(0)
+    return torch.load(buffer, weights_only=True)
+
+
+@pytest.mark.parametrize("save_in_eval", [False, True])
+@pytest.mark.parametrize("stop", range(9))
+def test_resumes_bit_for_bit_from_any_point(make, stop, save_in_eval):
+    problem = Problem()
+    whole = problem.parameters()
+    optimizer = make(whole)
+    run(optimizer, whole, problem, 20)
+
+    first = problem.parameters()
+    interrupted, counter = make(first), [0]
+    closure = problem.closure(first, counter)
+    for _ in range(stop):
+        interrupted.step(closure)
+    if save_in_eval:
+        interrupted.eval()
+    saved = through_a_file({"weights": [p.detach() for p in first], "optimizer": interrupted.state_dict()})
+
+    second = [nn.Parameter(w) for w in saved["weights"]]
+    resumed = make(second)
+    resumed.load_state_dict(saved["optimizer"])
+    resumed.train()
+    closure = problem.closure(second, counter)
+    for _ in range(20 - stop):
+        resumed.step(closure)
+    assert torch.equal(flat(whole), flat(second))
+    assert resumed.diagnostics() == pytest.approx(optimizer.diagnostics(), rel=1e-12, nan_ok=True)
+
+
+@pytest.mark.parametrize("copier", [copy.deepcopy, lambda pair: pickle.loads(pickle.dumps(pair))])
+def test_copies_go_on_alone(make, copier):
+    problem = Problem()
+    params = problem.parameters()
+    optimizer, counter = make(params), [0]
+    closure = problem.closure(params, counter)
+    for _ in range(6):
+        optimizer.step(closure)
+    params_2, optimizer_2 = copier((params, optimizer))
+    before = flat(params).clone()
+    closure_2 = problem.closure(params_2, counter.copy())
+    for _ in range(9):
+        optimizer_2.step(closure_2)
+    assert torch.equal(flat(params), before)
+    for _ in range(9):
+        optimizer.step(closure)
+    assert torch.equal(flat(params), flat(params_2))
+    assert optimizer_2.outer.state is optimizer_2.state
+
+
+def test_state_dict_is_plain():
+    problem = Problem()
+    params = problem.parameters()
+    optimizer = EntropySGD(params, L=4, gamma=scoping.MatchGradient())
+    run(optimizer, params, problem, 6)
+
+    def plain(value: object) -> bool:
+        if isinstance(value, dict):
+            return all(plain(v) for v in value.values())
+        if isinstance(value, (list, tuple)):
+            return all(plain(v) for v in value)
+        return type(value) in (torch.Tensor, int, float, bool, str, type(None))
+
+    assert plain(optimizer.state_dict())
+
+
+def test_numbers_of_numpy_become_plain():
+    p = nn.Parameter(torch.ones(2))
+    optimizer = EntropySGD(
+        [{"params": [p], "alpha": np.float64(0.5)}],
+        lr=np.float64(0.5),
+        inner_lr=np.float32(0.1),
+        L=np.int64(3),
+    )
+    assert through_a_file(optimizer.state_dict())["param_groups"][0]["lr"] == 0.5
+
+
+def test_the_saved_seed_and_L_win_over_the_constructor():
+    problem = Problem()
+    a, b = problem.parameters(), problem.parameters()
+    saved = EntropySGD(a, L=4, seed=1, noise=0.1).state_dict()
+    other = EntropySGD(b, L=7, seed=2, noise=0.1)
+    other.load_state_dict(saved)
+    run(EntropySGD(a, L=4, seed=1, noise=0.1), a, problem, 10)
+    run(other, b, problem, 10)
+    assert torch.equal(flat(a), flat(b))
