@@ -1,26 +1,30 @@
-"""The landscape's speed and memory: exact spectrum, density against linear_operator, and how the cost grows.
+"""The landscape's speed and memory: density against linear_operator and how its cost grows; exact spectrum.
 
-Everything is measured side by side in one run; ratios are what to read. ``--quick`` takes small sizes.
+    python benchmarks/landscape.py [--quick]            about three minutes on two cores
+    python benchmarks/landscape.py --exact [--dtype …]  all eigenvalues of small-LeNet: an hour, 20 GiB
+
+The density is timed beside its Hessian-vector products alone, and beside linear_operator's Lanczos on the
+same products, so the ratios stand whatever else the machine does. Each of the two commands writes its own
+entries of results/bench/landscape.json and keeps the other's.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 import resource
 import time
 import warnings
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
+from common import RESULTS, best_of, machine, table, write
 from torch import Tensor, nn
 
+from entropy_sgd.lab import models
 from entropy_sgd.landscape import hessian_eigenvalues, spectral_density
 from entropy_sgd.landscape._objective import objective
 
@@ -28,42 +32,15 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # its imports use a deprecated function of torch
     from linear_operator.utils.lanczos import lanczos_tridiag
 
-Data = list[tuple[Tensor, Tensor]]
+NAME = "landscape"
 ROUNDS = 3
 
 
-def seconds(work: Callable[[], Any]) -> float:
-    begin = time.perf_counter()
-    work()
-    return time.perf_counter() - begin
+def small_mnistfc(hidden: int) -> nn.Module:
+    return models.build("small-mnistfc", hidden=(hidden,))
 
 
-def best_of_rounds(work: dict[str, Callable[[], Any]]) -> dict[str, float]:
-    """The least time of each, all taking turns, so that other load on the machine falls on all alike."""
-    times = [{name: seconds(run) for name, run in work.items()} for _ in range(ROUNDS)]
-    return {name: min(round_[name] for round_ in times) for name in work}
-
-
-def small_lenet() -> nn.Module:
-    return nn.Sequential(
-        nn.Conv2d(1, 10, 5),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Conv2d(10, 20, 5),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Flatten(),
-        nn.Linear(320, 128),
-        nn.ReLU(),
-        nn.Linear(128, 10),
-    )
-
-
-def small_mnistfc(hidden: int = 64) -> nn.Module:
-    return nn.Sequential(nn.Flatten(), nn.Linear(784, hidden), nn.ReLU(), nn.Linear(hidden, 10))
-
-
-def digits(samples: int, batch: int = 256) -> Data:
+def digits(samples: int, batch: int = 256) -> list[tuple[Tensor, Tensor]]:
     """Random images of MNIST's shape; a fifth of the pixels are dark in all of them, as in MNIST."""
     generator = torch.Generator().manual_seed(0)
     images = torch.rand(samples, 1, 28, 28, generator=generator)
@@ -72,18 +49,7 @@ def digits(samples: int, batch: int = 256) -> Data:
     return list(zip(images.split(batch), labels.split(batch), strict=True))
 
 
-def exact_spectrum(model: nn.Module, samples: int, dtype: torch.dtype) -> dict[str, Any]:
-    taken = seconds(lambda: hessian_eigenvalues(model, F.cross_entropy, digits(samples), dtype=dtype))
-    return {
-        "parameters": sum(p.numel() for p in model.parameters()),
-        "samples": samples,
-        "dtype": str(dtype),
-        "minutes": taken / 60,
-        "peak_gib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
-    }
-
-
-def density_against_linear_operator(hidden: int, samples: int, probes: int, steps: int) -> dict[str, Any]:
+def density(hidden: int, samples: int, probes: int, steps: int) -> dict[str, Any]:
     """Our density, the products alone, and linear_operator's Lanczos on the same products."""
     model, data = small_mnistfc(hidden), digits(samples)
     with objective(model, F.cross_entropy, data, torch.float32) as f:
@@ -106,16 +72,17 @@ def density_against_linear_operator(hidden: int, samples: int, probes: int, step
             for _ in range(steps):
                 f.products(start)
 
-        f.products(start)  # warm-up
-        best = best_of_rounds({"ours": ours, "linear_operator": theirs, "products": products})
+        best = best_of({"products": products, "ours": ours, "theirs": theirs}, 0.0, ROUNDS)
     return {
         "parameters": f.n,
         "samples": samples,
         "probes": probes,
         "steps": steps,
-        "seconds": best,
-        "linear_operator_over_ours": best["linear_operator"] / best["ours"],
-        "ours_over_products": best["ours"] / best["products"],
+        "products alone, s": best["products"],
+        "ours, s": best["ours"],
+        "linear_operator, s": best["theirs"],
+        "ours / products": best["ours"] / best["products"],
+        "linear_operator / ours": best["theirs"] / best["ours"],
     }
 
 
@@ -124,93 +91,73 @@ def growth(hidden: int, samples: int, probes: int, steps: int) -> list[dict[str,
     base = {"samples": samples, "hidden": hidden, "probes": probes}
     rows: list[dict[str, Any]] = []
     for name in base:
-        work: dict[str, Callable[[], Any]] = {}
-        for factor in (1, 2, 4):
-            size = {**base, name: base[name] * factor}
-            model, data = small_mnistfc(size["hidden"]), digits(size["samples"])
-            work[str(factor)] = partial(
+        sizes = {str(factor): {**base, name: base[name] * factor} for factor in (1, 2, 4)}
+        work: dict[str, Callable[[], object]] = {
+            factor: partial(
                 spectral_density,
-                model,
+                small_mnistfc(size["hidden"]),
                 F.cross_entropy,
-                data,
+                digits(size["samples"]),
                 probes=size["probes"],
                 steps=steps,
                 progress=False,
             )
-        best = best_of_rounds(work)
-        for factor in (1, 2, 4):
-            taken = best[str(factor)]
-            row = {**base, name: base[name] * factor, "grows": name, "factor": factor}
-            rows.append({**row, "seconds": taken, "ratio": taken / best["1"]})
+            for factor, size in sizes.items()
+        }
+        best = best_of(work, 0.0, ROUNDS)
+        rows += [
+            {"grows": name, **size, "seconds": best[factor], "ratio": best[factor] / best["1"]}
+            for factor, size in sizes.items()
+        ]
     return rows
 
 
-def machine() -> dict[str, Any]:
-    cpu = next(
-        (
-            line.split(":", 1)[1].strip()
-            for line in Path("/proc/cpuinfo").read_text().splitlines()
-            if line.startswith("model name")
-        ),
-        platform.processor(),
-    )
+def exact(model: nn.Module, samples: int, dtype: str) -> dict[str, Any]:
+    """All eigenvalues, once: it takes too long for rounds."""
+    begin = time.perf_counter()
+    hessian_eigenvalues(model, F.cross_entropy, digits(samples), dtype=getattr(torch, dtype))
     return {
-        "cpu": cpu,
-        "cores": os.cpu_count(),
-        "threads": torch.get_num_threads(),
-        "load_average": os.getloadavg()[0],  # above the cores' own share others were running too
-        "memory_gib": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30,
-        "system": platform.platform(),
-        "python": platform.python_version(),
-        "torch": torch.__version__,
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "samples": samples,
+        "dtype": dtype,
+        "minutes": (time.perf_counter() - begin) / 60,
+        "peak GiB": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
     }
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="small sizes, to see that it works")
-    parser.add_argument("--samples", type=int, help="samples of the exact spectrum and the density (2048)")
-    parser.add_argument(
-        "--dtype", choices=["float32", "float64"], default="float64", help="of the exact spectrum"
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument(
-        "--no-exact", action="store_true", help="leave out the exact spectrum (the long part)"
-    )
-    parser.add_argument("--out", type=Path, default=Path("results/bench/landscape.json"))
+    parser.add_argument("--quick", action="store_true", help="small sizes, and nothing is written")
+    parser.add_argument("--exact", action="store_true", help="the exact spectrum instead: the long part")
+    parser.add_argument("--dtype", choices=["float64", "float32"], default="float64", help="of --exact")
     arguments = parser.parse_args()
-    torch.manual_seed(0)
     quick = arguments.quick
-    samples = arguments.samples or (128 if quick else 2048)
-    report: dict[str, Any] = {"machine": machine(), "quick": quick}
-
-    density = density_against_linear_operator(8 if quick else 64, samples, 8, 20 if quick else 100)
-    report["density"] = density
-    print(
-        f"density of {density['parameters']} parameters, {samples} samples: "
-        f"{density['seconds']['ours']:.1f} s; "
-        f"linear_operator takes {density['linear_operator_over_ours']:.2f} x that on the same products; "
-        f"we take {density['ours_over_products']:.2f} x the products alone"
-    )
-
-    report["growth"] = growth(4 if quick else 16, 128 if quick else 512, 4, 5 if quick else 30)
-    print(f"\n{'grows':<10}{'samples':>9}{'hidden':>8}{'probes':>8}{'seconds':>10}{'ratio':>8}")
-    for row in report["growth"]:
-        print(
-            f"{row['grows']:<10}{row['samples']:>9}{row['hidden']:>8}{row['probes']:>8}"
-            f"{row['seconds']:>10.2f}{row['ratio']:>8.2f}"
-        )
-
-    if not arguments.no_exact:
-        model = small_mnistfc(3) if quick else small_lenet()
-        report["exact"] = exact_spectrum(model, samples, getattr(torch, arguments.dtype))
-        print(
-            f"\nexact spectrum of {report['exact']['parameters']} parameters, {samples} samples, "
-            f"{arguments.dtype}: {report['exact']['minutes']:.1f} minutes, "
-            f"{report['exact']['peak_gib']:.1f} GiB"
-        )
-
-    arguments.out.parent.mkdir(parents=True, exist_ok=True)
-    arguments.out.write_text(json.dumps(report, indent=1) + "\n")
+    samples = 128 if quick else 2048
+    torch.manual_seed(0)
+    measured_on = {"machine": machine(), "threads": torch.get_num_threads()}
+    found: dict[str, Any]
+    if arguments.exact:
+        model = small_mnistfc(3) if quick else models.build("small-lenet")
+        row = exact(model, samples, arguments.dtype)
+        table("Exact spectrum", [row])
+        command = f"python benchmarks/landscape.py --exact --dtype {arguments.dtype}"
+        found = {"exact": {"command": command, **measured_on, **row}}
+    else:
+        command = "python benchmarks/landscape.py"
+        row = density(8 if quick else 64, samples, 8, 20 if quick else 100)
+        table("Spectral density of small-mnistfc's Hessian", [row])
+        rows = growth(4 if quick else 16, 128 if quick else 512, 4, 5 if quick else 30)
+        table("How its time grows", rows)
+        found = {
+            "density": {"command": command, **measured_on, **row},
+            "growth": {"command": command, **measured_on, "rows": rows},
+        }
+    if not quick:
+        path = RESULTS / f"{NAME}.json"
+        kept = json.loads(path.read_text()) if path.exists() else {}
+        write(NAME, {**kept, **found})
 
 
 if __name__ == "__main__":
