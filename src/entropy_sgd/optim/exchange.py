@@ -35,7 +35,7 @@ def _blocks(a: list[Tensor], b: list[Tensor]) -> Iterator[list[tuple[Tensor, Ten
         pieces = [(x, y)]
         if x.numel() > limit:
             rows = max(1, limit * len(x) // x.numel())
-            pieces = zip(x.split(rows), y.split(rows), strict=True)
+            pieces = zip(torch.split(x, rows), torch.split(y, rows), strict=True)
         for piece in pieces:
             size = piece[0].numel()
             if block and size > room:
