@@ -39,7 +39,7 @@ def assorted(seed: int) -> list[Tensor]:
     ]
 
 
-@pytest.mark.parametrize("block", [1, 64, 1 << 16])
+@pytest.mark.parametrize("block", [1, 64, 1 << 17])
 def test_every_bit_changes_places_and_no_memory_moves(monkeypatch, block):
     monkeypatch.setattr(exchange, "BLOCK", block)
     a, b = assorted(1), assorted(2)
@@ -66,7 +66,7 @@ def test_small_tensors_go_together_and_large_ones_in_blocks(monkeypatch):
     sizes = [(5,), (20,), (70,), (10,), (50, 5), (30,)]
     exchange.exchange([torch.zeros(s) for s in sizes], [torch.ones(s) for s in sizes])
     assert held[::3] == held[1::3] == held[2::3]
-    assert held[::3] == [[5, 20, 70], [10], [100], [100], [50, 30]]
+    assert held[::3] == [[5, 20, 70], [100], [100], [50], [10, 30]]
 
 
 PATHS = [{}, {"foreach": True}, {"foreach": False}, {"fused": False}, {"monitor": False}, {"inner": "adam"}]
@@ -89,7 +89,7 @@ def inside_a_cycle(params: list[nn.Parameter], **options) -> tuple[EntropySGD, l
 
 
 @pytest.mark.parametrize("options", PATHS)
-@pytest.mark.parametrize("block", [64, 1 << 16])
+@pytest.mark.parametrize("block", [64, 1 << 17])
 def test_eval_and_train_on_every_path(monkeypatch, options, block):
     monkeypatch.setattr(exchange, "BLOCK", block)
     params = [nn.Parameter(t) for t in assorted(1) if t.is_floating_point() and not t.isnan().any()]
@@ -112,7 +112,7 @@ def test_eval_and_train_on_every_path(monkeypatch, options, block):
 def test_training_goes_on_as_if_nothing_had_been_exchanged():
     results = []
     for swaps in (0, 3):
-        params = [nn.Parameter(torch.ones(shape)) for shape in [(70_000,), (300, 400), (9,)]]
+        params = [nn.Parameter(torch.ones(shape)) for shape in [(140_000,), (300, 500), (9,)]]
         optimizer, _ = inside_a_cycle(params)
         for _ in range(4):
             for _ in range(swaps):
@@ -123,7 +123,7 @@ def test_training_goes_on_as_if_nothing_had_been_exchanged():
     assert all(map(torch.equal, *results))
 
 
-@pytest.mark.parametrize("block", [4, 1 << 16])
+@pytest.mark.parametrize("block", [4, 1 << 17])
 def test_train_gives_back_parameters_that_share_memory(monkeypatch, block):
     monkeypatch.setattr(exchange, "BLOCK", block)
     weight = torch.arange(12.0).view(6, 2)
@@ -148,7 +148,7 @@ def test_before_the_first_step_and_at_the_end_of_a_cycle_nothing_is_touched():
         optimizer.step()
 
 
-@pytest.mark.parametrize("block", [2, 1 << 16])
+@pytest.mark.parametrize("block", [2, 1 << 17])
 def test_autograd_sees_the_exchange(monkeypatch, block):
     """A backward pass through weights that were exchanged meanwhile is refused."""
     monkeypatch.setattr(exchange, "BLOCK", block)
