@@ -24,7 +24,9 @@ Sums = tuple[Tensor | float, Tensor | float]
 
 def real(tensors: list[Tensor]) -> list[Tensor]:
     """The elements on this rank; complex ones are seen as real with a last dimension of two."""
-    return [torch.view_as_real(t) if t.is_complex() else t for t in map(sharding.local, tensors)]
+    if sharding.any_distributed(tensors):
+        tensors = [sharding.local(t) for t in tensors]
+    return [torch.view_as_real(t) if t.is_complex() else t for t in tensors]
 
 
 def sum_of_squares(tensors: Tensors, owners: Sequence[Tensor]) -> Tensor:

@@ -28,8 +28,9 @@ def measure(
     """
     displacement_sq = sum_of_squares(d, params)
     measured: list[Any] = [displacement_sq, gradient_sq, distance, math.nan]
-    if None not in gradients:
-        pairs = zip(d, real(cast("list[Tensor]", gradients)), strict=True)
+    known = [g for g in gradients if g is not None]  # `None in gradients` would compare tensors, slowly
+    if len(known) == len(gradients):
+        pairs = zip(d, real(known), strict=True)
         dots = [torch.dot(a.reshape(-1), b.reshape(-1)).to(displacement_sq) for a, b in pairs]
         measured[3] = sharding.total(torch.stack(dots), params)
     # One transfer from the device for all of them, once a cycle.

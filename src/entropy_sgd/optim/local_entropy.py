@@ -24,6 +24,7 @@ from torch.optim import Optimizer
 from entropy_sgd.optim import checks, scoping, sharding
 from entropy_sgd.optim.bucket import GRADIENT, INNER_STATE, MU, STEP, X, gather, real
 from entropy_sgd.optim.diagnostics import UNKNOWN, measure
+from entropy_sgd.optim.exchange import exchange
 from entropy_sgd.optim.outer import Outer
 from entropy_sgd.optim.validation import check_group, check_outer, check_state_dict
 
@@ -251,23 +252,22 @@ class LocalEntropy(Optimizer):
         ]
         params = [p for _, p, _ in taking_part]
         gradients = [p.grad for p in params]
-        xs = real([state[X] for _, _, state in taking_part])
-        d = real([state[MU] for _, _, state in taking_part])
-        torch._foreach_neg_(d)
-        torch._foreach_add_(d, xs)  # x - mu, in mu's place: the next cycle begins with a fresh mu
+        d = real([state[X] for _, _, state in taking_part])
+        torch._foreach_copy_(real(params), d)
+        # x - mu, in the place of x, which the parameters hold: the next cycle takes a fresh x from them.
+        torch._foreach_sub_(d, real([state[MU] for _, _, state in taking_part]))
         # No gradient was kept without monitoring, nor by a run that did not monitor and was resumed.
         self._measure(d, [state.get(GRADIENT) for _, _, state in taking_part], params)
         scaled = [x for (group, _, _), x in zip(taking_part, d, strict=True) if group["scale_by_gamma"]]
         if scaled:
             torch._foreach_mul_(scaled, gamma)
-        torch._foreach_copy_(real(params), xs)
         if shared["outer_step"] == 0 and not self._outer.state_from_start:
             for _, _, state in taking_part:  # what the outer optimizer has there, `_make_state` made
                 for name in set(state) - set(INNER_STATE):
                     del state[name]
         try:
             for _, p, state in taking_part:
-                p.grad = state[MU]
+                p.grad = state[X]
             self._outer.step()
             shared["outer_step"] += 1
         finally:  # if the outer update fails, the cycle is given up, and the next one begins at x
@@ -336,11 +336,10 @@ class LocalEntropy(Optimizer):
 
     @torch.no_grad()
     def _swap(self) -> None:
-        for p, state in self.state.items():
-            if state.get(STEP, 0) > 0:
-                held = p.clone()  # one tensor at a time: the memory of the largest parameter, for a moment
-                p.copy_(state[X])
-                state[X].copy_(held)
+        pairs = [(p, state[X]) for p, state in self.state.items() if state.get(STEP, 0) > 0]
+        if self._shared["evaluating"]:  # back in reverse, which undoes it where parameters share memory, too
+            pairs.reverse()
+        exchange(real([p for p, _ in pairs]), real([x for _, x in pairs]))
 
     # ---- saving and copying ----
 

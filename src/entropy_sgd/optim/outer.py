@@ -68,6 +68,10 @@ class Outer:
         """
         groups, state_of = self.optimizer.param_groups, self.optimizer.state
         options = [{name: group[name] for name in self._renamed} for group in groups]
+        states = {
+            p: {name: state.pop(name) for name in INNER_STATE if name in state}
+            for p, state in state_of.items()
+        }
         for group, own in zip(groups, options, strict=True):
             group.update({name: group[f"outer_{name}"] for name in self._renamed})
             if group.get("nesterov") and group.get("momentum") == 0:
@@ -77,10 +81,6 @@ class Outer:
                 group["foreach"] = own["foreach"]
             if "outer_fused" in group:
                 group["fused"] = self._fused(group, own["fused"])
-        states = {
-            p: {name: state.pop(name) for name in INNER_STATE if name in state}
-            for p, state in state_of.items()
-        }
         try:
             yield
         finally:
@@ -106,6 +106,6 @@ class Outer:
         return not sharding.any_distributed(params) and all(
             t.is_cpu and t.dtype in (torch.float32, torch.float64) and t.is_contiguous()
             for p in params
-            for t in (p, *self.optimizer.state.get(p, {}).values())
+            for t in (p, p.grad, *self.optimizer.state.get(p, {}).values())
             if isinstance(t, Tensor) and t.dim() > 0
         )
