@@ -339,7 +339,10 @@ class LocalEntropy(Optimizer):
         pairs = [(p, state[X]) for p, state in self.state.items() if state.get(STEP, 0) > 0]
         if self._shared["evaluating"]:  # back in reverse, which undoes it where parameters share memory, too
             pairs.reverse()
-        exchange(real([p for p, _ in pairs]), real([x for _, x in pairs]))
+        params, xs = [p for p, _ in pairs], [x for _, x in pairs]
+        if sharding.any_distributed(params):
+            params, xs = real(params), real(xs)
+        exchange(params, xs)
 
     # ---- saving and copying ----
 
