@@ -49,8 +49,10 @@ def assert_same_training(tmp_path, first, second):
         torch.testing.assert_close(others[name], value, rtol=1e-3, atol=1e-4)
         assert others[name].is_contiguous()
     for one, other in zip(records(tmp_path / first), records(tmp_path / second), strict=True):
-        for key in ("step", "loss", "validation_loss", "gamma", "angle"):
-            assert other.get(key) == pytest.approx(one.get(key), rel=1e-3, abs=1e-4)
+        assert list(other) == list(one)
+        for key in ("step", "loss", "validation_loss", "angle"):
+            if one.get(key) is not None:
+                assert other[key] == pytest.approx(one[key], rel=1e-3, abs=1e-4)
 
 
 def test_threads_are_those_of_the_recipe_and_only_for_the_run(run, tiny_images, tmp_path, monkeypatch):
@@ -59,18 +61,22 @@ def test_threads_are_those_of_the_recipe_and_only_for_the_run(run, tiny_images, 
     monkeypatch.setattr(
         tasks.Classification, "loss", lambda task: seen.append(torch.get_num_threads()) or original(task)
     )
-    run(replace(tiny_images, epochs=0.5, threads=2), "two")
-    assert set(seen) == {2}
-    assert torch.get_num_threads() == 1
-    config = json.loads((tmp_path / "two" / "config.json").read_text())
-    assert config["settings"]["recipe"]["threads"] == config["environment"]["threads"] == 2
+    torch.set_num_threads(2)
+    run(replace(tiny_images, epochs=0.5, threads=1))
+    assert set(seen) == {1}
+    assert torch.get_num_threads() == 2
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert config["settings"]["recipe"]["threads"] == config["environment"]["threads"] == 1
     with pytest.raises(LabError, match="batch_size"):
-        run(replace(tiny_images, threads=2, batch_size=1000), "refused")
-    assert torch.get_num_threads() == 1
+        run(replace(tiny_images, threads=1, batch_size=1000), "refused")
+    assert torch.get_num_threads() == 2
 
 
 def test_channels_last_trains_the_same_weights_by_the_same_kernel(run, tiny_images, tmp_path, monkeypatch):
-    recipe = replace(tiny_images, dropout=0.0, epochs=4, evaluate_every=2)  # 24 steps: a cycle and a part
+    # no batch normalisation, which magnifies rounding; 24 steps, four cycles and a part
+    optimizer = replace(tiny_images.optimizer, L=5, inner_lr=0.01)
+    recipe = replace(tiny_images, network="small-lenet", dropout=0.0, optimizer=optimizer)
+    recipe = replace(recipe, epochs=4, evaluate_every=2)
     run(recipe, "plain")
     layouts, served = [], []
     original, serves = models.LeNet.forward, kernel.serves
@@ -91,7 +97,7 @@ def test_channels_last_trains_the_same_weights_by_the_same_kernel(run, tiny_imag
     assert set(layouts[1:]) == {(784, 1, 28, 1)}  # with one channel, the strides alone tell
     assert len(served) == 24
     assert set(served) == {kernel.library() is not None}
-    model = models.build("lenet", classes=10)
+    model = models.build("small-lenet")
     model.load_state_dict(torch.load(tmp_path / "last" / "weights.pt", weights_only=True))
 
 

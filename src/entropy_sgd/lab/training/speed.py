@@ -49,10 +49,10 @@ def compile_forward(task: Task) -> None:
     """Let training batches go through a compiled network; `task.model` itself stays as it is.
 
     So the names in its `state_dict` stay too, and evaluations, whose batches differ in size, need no
-    compiling. Weights are compiled as arguments, not as constants: whoever writes into them in place, as
-    optimizers do, is heeded. Only the gradient of a first batch shows what cannot be compiled.
+    compiling. Weights are arguments of the compiled network, not constants: what optimizers write into them
+    is heeded. It is compiled at the first batch, whose shape all batches of training have.
     """
-    task.forward = torch.compile(task.forward)
+    task.forward = torch.compile(task.forward, dynamic=False)
 
 
 def try_out(task: Task) -> None:
