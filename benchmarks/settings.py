@@ -205,7 +205,6 @@ class Bench:
 
 
 def measure(name: str, seconds: float, threads: Sequence[int], default_threads: int) -> list[dict[str, Any]]:
-    torch._dynamo.reset()
     bench = Bench(name, threads, default_threads)
     bench.time(seconds)
     bench.check()

@@ -77,7 +77,7 @@ def _train(
     own: Record = {"task": task.state_dict(), "generators": _generators()}
     task.forward = group.parallel(model)
     if recipe.compile:
-        say(console, f"compiling {recipe.network}, which takes a minute or so")
+        say(console, f"compiling {recipe.network}, which may take a minute or two")
         speed.compile_forward(task)
     if group.size > 1 or recipe.compile:
         # DDP orders its sums by the arrival of the first gradients it sees. These are for that alone, or the

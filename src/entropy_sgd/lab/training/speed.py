@@ -52,6 +52,9 @@ def compile_forward(task: Task) -> None:
     compiling. Weights are arguments of the compiled network, not constants: what optimizers write into them
     is heeded. It is compiled at the first batch, whose shape all batches of training have.
     """
+    # Every further network of a class is compiled beside those before it, and after eight torch gives up in
+    # silence: a comparison has more runs than that.
+    torch.compiler.reset()
     task.forward = torch.compile(task.forward, dynamic=False)
 
 
