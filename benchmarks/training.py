@@ -6,21 +6,29 @@ The bare loop is forward, backward and `step()` on slices of tensors in memory, 
 optimizer and batch size. The laboratory's adds shuffled batches, learning-rate drops, the check for a loss
 that is not finite, measurements written to metrics.jsonl and TensorBoard, and the display. The two take
 turns, a block of 40 steps each, so that whatever else the machine does befalls both; the ratio is the median
-over the blocks. Writes results/bench/training.json.
+over the blocks.
+
+What interrupts the steps is timed in a second run, on random data of the real sizes: the seconds of an
+evaluation (with batch statistics taken anew), of a line of measurements and of a checkpoint, and the share of
+training time that each takes at the recipe's own frequencies. Writes results/bench/training.json.
 """
 
 from __future__ import annotations
 
 import argparse
+import collections
 import io
 import itertools
 import json
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 import torch
 from rich.console import Console
@@ -29,13 +37,22 @@ from torch.nn.utils import clip_grad_norm_
 
 from entropy_sgd.lab import data, recipes
 from entropy_sgd.lab.recipes import Recipe
-from entropy_sgd.lab.training import environment, optimizers, tasks
+from entropy_sgd.lab.training import environment, loop, optimizers, speed, tasks
 from entropy_sgd.lab.training.folder import RunFolder, Settings
+from entropy_sgd.lab.training.group import Group
 from entropy_sgd.lab.training.loop import train
 
 NAMES = ("mnistfc/entropy-sgd", "lenet/entropy-sgd", "char-lstm/entropy-adam")
 BLOCK = 40
 """Steps in a block, and between measurements: what 0.1 epochs of MNIST are at a batch of 128."""
+IMAGES = (55_000, 5_000)
+"""Training and validation images of MNIST."""
+TEXT = (2_606_596, 325_825)
+"""Training and validation characters of War and Peace."""
+EVALUATIONS, BETWEEN = 3, 4
+"""Evaluations in the run that is interrupted, and steps for each."""
+CHECKPOINT_SECONDS = 30.0
+"""Between checkpoints, unless a twentieth of the time would not be enough for them: the default."""
 
 
 def bare(recipe: Recipe) -> Iterator[None]:
@@ -44,10 +61,12 @@ def bare(recipe: Recipe) -> Iterator[None]:
     task = tasks.build(recipe, dataset, 0, torch.device("cpu"))
     model, size, length = task.model, recipe.batch_size, recipe.unroll
     optimizer = optimizers.build(recipe.optimizer, model.parameters(), 0)
+    if recipe.compile:
+        speed.compile_forward(task)
+    forward = task.forward
     if length is None:
-        batches = list(zip(dataset.train.inputs.split(size), dataset.train.targets.split(size), strict=True))[
-            :20
-        ]
+        images = dataset.train.inputs[: 20 * size].to(memory_format=task.layout)
+        batches = list(zip(images.split(size), dataset.train.targets[: 20 * size].split(size), strict=True))
     else:
         tokens = dataset.train[: size * length * 20 + 1]
         inputs, targets = (
@@ -59,9 +78,9 @@ def bare(recipe: Recipe) -> Iterator[None]:
     for inputs, targets in itertools.cycle(batches):
         optimizer.zero_grad()
         if length is None:
-            loss = functional.cross_entropy(model(inputs), targets)
+            loss = functional.cross_entropy(forward(inputs), targets)
         else:
-            logits, (h, c) = model(inputs, hidden)
+            logits, (h, c) = forward(inputs, hidden)
             hidden = (h.detach(), c.detach())
             loss = functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
         loss.backward()
@@ -103,6 +122,67 @@ def measure(recipe: Recipe, blocks: int, folder: Path) -> list[tuple[float, floa
     return pairs[2:]  # before the first turn nothing was timed, and the first block warmed up
 
 
+def full_size(recipe: Recipe) -> data.Images | data.Text:
+    """Random data with the sizes of MNIST or War and Peace as the laboratory splits them."""
+    generator = torch.Generator().manual_seed(0)
+    if recipe.unroll is not None:
+        train, validation = (torch.randint(0, 87, (size,), generator=generator) for size in TEXT)
+        return data.Text("random", train, validation, list(range(87)), lambda: validation)
+    train, validation = (
+        data.Split(
+            torch.randn(size, 1, 28, 28, generator=generator),
+            torch.randint(0, 10, (size,), generator=generator),
+        )
+        for size in IMAGES
+    )
+    return data.Images("random", train, validation, 10, lambda: validation)
+
+
+def interruptions(recipe: Recipe, step_seconds: float, folder: Path) -> dict[str, float]:
+    """Seconds of an evaluation, a log line and a checkpoint, and their shares of the training time in %."""
+    dataset = full_size(recipe)
+    size = len(dataset.train) / (recipe.batch_size * (recipe.unroll or 1))  # an epoch, in steps
+    spent: dict[str, list[float]] = collections.defaultdict(list)
+    first, outer_weights = Group.first, loop.outer_weights
+
+    def timed_first(group: Group, work: Callable[[], Any]) -> Any:
+        """The loop measures, saves and concludes inside `first`: the time of each, by its name."""
+        begin = time.perf_counter()
+        try:
+            return first(group, work)
+        finally:
+            spent[getattr(work, "func", work).__name__].append(time.perf_counter() - begin)
+
+    @contextmanager
+    def timed_outer_weights(*arguments: Any) -> Iterator[None]:
+        begin = time.perf_counter()
+        with outer_weights(*arguments):
+            yield
+        spent["evaluation"].append(time.perf_counter() - begin)
+
+    steps = EVALUATIONS * BETWEEN  # a line and a checkpoint after each
+    short = replace(recipe, epochs=steps / size, evaluate_every=BETWEEN / size, log_every=1 / size)
+    settings, console = Settings(short), Console(file=io.StringIO())
+    with (
+        mock.patch.object(data, "load", return_value=dataset),
+        mock.patch.object(loop, "outer_weights", timed_outer_weights),
+        mock.patch.object(Group, "first", timed_first),
+    ):
+        train(settings, RunFolder(folder, settings), console=console, checkpoint_seconds=0.0)
+    evaluations = spent["evaluation"][:EVALUATIONS]  # the one after them keeps the weights at the end
+    evaluation, saved = statistics.median(evaluations), statistics.median(spent["save"])
+    line = (sum(spent["measure"]) - sum(evaluations)) / steps
+    epoch = size * step_seconds
+    return {
+        "seconds_evaluation": evaluation,
+        "seconds_log_line": line,
+        "seconds_checkpoint": saved,
+        "percent_evaluation": 100 * evaluation / (recipe.evaluate_every * epoch),
+        "percent_log_line": 100 * line / (recipe.log_every * epoch),
+        "percent_checkpoint": 100 * saved / max(CHECKPOINT_SECONDS, 20 * saved),
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -125,6 +205,8 @@ def main() -> None:
                 "milliseconds_bare": 1e3 / BLOCK * statistics.median(plain for _, plain in pairs),
                 "blocks": len(pairs),
             }
+            step = rows[name]["milliseconds_laboratory"] / 1e3
+            rows[name] |= interruptions(recipe, step, Path(temporary) / f"{recipe.network}-interrupted")
             print(f"{name:<24}", *(f"{key} {value:.3f}" for key, value in rows[name].items()), sep="  ")
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     arguments.out.write_text(

@@ -10,7 +10,8 @@ import pytest
 from entropy_sgd.lab import recipes
 from entropy_sgd.lab.cli import COMMANDS, main
 from entropy_sgd.lab.cli.compare import Compare, chosen_recipes
-from entropy_sgd.lab.cli.parse import override
+from entropy_sgd.lab.cli.parse import override, parse
+from entropy_sgd.lab.cli.train import Train
 
 
 def call(capsys, *arguments):
@@ -66,10 +67,13 @@ assert not heavy, heavy
         (["train", "demo/sgd", "--batch-size", "many"], "many"),
         (["train", "demo/sgd", "--batch-size", "-3"], "batch_size"),
         (["train", "demo/sgd", "--device", "gpu"], "gpu"),
+        (["train", "demo/sgd", "--threads", "0"], "threads"),
+        (["train", "char-lstm/adam", "--data", "digits", "--compile", "True"], "True"),
         (["train", "demo/sgd", "--optimizer.lr", "-1"], "-1"),
         (["train", "demo/sgd", "--resume", "--overwrite"], "exclude"),
         (["compare", "lennet"], "lenet"),
         (["compare", "demo", "--optimizers", "sgd", "adan"], "adam"),
+        (["compare", "demo", "--set", "compile=maybe"], "maybe"),
         (["compare", "demo", "--set", "batch-size"], "FIELD=VALUE"),
         (["compare", "demo", "--set", "batch-sise=3"], "--batch-size"),
         (["compare", "demo", "--set", "lion:batch-size=3"], "lion"),
@@ -144,6 +148,17 @@ def test_compare_gives_each_optimizer_its_recipe_and_all_the_same_budget():
     assert adam.drops.at == pytest.approx(tuple(2.5 * k for k in range(1, 10)))
     data = chosen_recipes("char-lstm", Compare(set=("data=text:book.txt",)))
     assert {recipe.data for recipe in data} == {"text:book.txt"}
+
+
+def test_settings_of_speed_are_flags_in_train_and_values_in_compare():
+    flags = ["--compile", "--channels-last", "--threads", "3"]
+    recipe = parse(Train, flags, "train", Train(recipe=recipes.get("lenet/entropy-sgd"))).recipe
+    assert (recipe.compile, recipe.channels_last, recipe.threads) == (True, True, 3)
+    changes = ("compile=True", "threads=3", "sgd:optimizer.nesterov=False")
+    sgd, adam = chosen_recipes("lenet", Compare(optimizers=("sgd", "adam"), set=changes))
+    assert (sgd.compile, sgd.threads, sgd.optimizer.nesterov) == (True, 3, False)
+    assert (adam.compile, adam.threads) == (True, 3)
+    assert not override(sgd, ["compile=False", "threads=None"], "").compile
 
 
 def test_the_module_is_the_command():

@@ -110,6 +110,7 @@ def test_unknown_names_bring_the_closest():
         *(("dropout", value) for value in (-0.1, 1.0)),
         ("unroll", 0),
         ("clip_norm", 0.0),
+        *(("threads", value) for value in (0, -2)),
         ("drops", Drops(0.0)),
     ],
 )

@@ -66,6 +66,24 @@ def test_files_of_others_are_never_touched(tmp_path):
     assert not (run / "tensorboard").exists()
 
 
+def test_a_run_from_before_the_settings_of_speed_goes_on(tmp_path):
+    RunFolder(tmp_path, Settings(RECIPE))
+    config = json.loads((tmp_path / "config.json").read_text())
+    for field in ("threads", "channels_last", "compile"):
+        del config["settings"]["recipe"][field]
+    config["environment"]["threads"] = 2
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert RunFolder(tmp_path, Settings(replace(RECIPE, threads=2)), resume=True).notes == []
+    (note,) = RunFolder(tmp_path, Settings(replace(RECIPE, threads=3)), resume=True).notes
+    assert "threads is 3 now and was 2" in note
+    with pytest.raises(LabError) as caught:
+        RunFolder(tmp_path, Settings(replace(RECIPE, compile=True)), resume=True)
+    assert str(caught.value).endswith("another configuration:\n  recipe.compile: False there, True now")
+    RunFolder(tmp_path / "new", Settings(replace(RECIPE, threads=2)))
+    with pytest.raises(LabError, match=r"recipe\.threads: 2 there, 1 now"):
+        RunFolder(tmp_path / "new", Settings(replace(RECIPE, threads=1)), resume=True)
+
+
 def test_resume_starts_a_run_where_there_is_none(tmp_path):
     assert not RunFolder(tmp_path / "new", Settings(RECIPE), resume=True).resumed
 

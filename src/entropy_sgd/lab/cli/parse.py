@@ -24,10 +24,11 @@ def parse(
     command: str,
     default: Options | None = None,
     description: str | None = None,
+    more: tuple[Any, ...] = (),
 ) -> Options:
     """The options of a command; prints help, or what is wrong and the closest names, and exits."""
     # A recipe's optimizer keeps its kind; what cannot be changed is not shown.
-    config = (tyro.conf.AvoidSubcommands, tyro.conf.SuppressFixed, tyro.conf.FlagCreatePairsOff)
+    config = (tyro.conf.AvoidSubcommands, tyro.conf.SuppressFixed, tyro.conf.FlagCreatePairsOff, *more)
     prog = f"entropy-sgd {command}"
     if default is None:
         return tyro.cli(kind, args=arguments, prog=prog, config=config)
@@ -40,11 +41,15 @@ class _Overridden:
 
 
 def override(recipe: Recipe, changes: list[str], command: str) -> Recipe:
-    """The recipe with `FIELD=VALUE` changes, read exactly as `entropy-sgd train` reads `--FIELD VALUE`."""
+    """The recipe with `FIELD=VALUE` changes, read as `entropy-sgd train` reads `--FIELD VALUE`.
+
+    What is a flag there, such as `--compile`, takes True or False here.
+    """
     arguments = [
         part for change in changes for part in (f"--{change.partition('=')[0]}", change.partition("=")[2])
     ]
-    return parse(_Overridden, arguments, command, _Overridden(recipe)).recipe
+    values = (tyro.conf.FlagConversionOff,)
+    return parse(_Overridden, arguments, command, _Overridden(recipe), more=values).recipe
 
 
 def recipe_list() -> str:

@@ -55,7 +55,7 @@ def train(arguments: list[str]) -> None:
     recipe = options.recipe if options.budget is None else options.recipe.stretched(options.budget)
     out = options.out or Path("runs") / f"{name.replace('/', '-')}-seed{options.seed}"
 
-    from entropy_sgd.lab.training.folder import CONFIG, RunFolder, Settings
+    from entropy_sgd.lab.training.folder import CONFIG, METRICS, RunFolder, Settings
     from entropy_sgd.lab.training.group import Group
     from entropy_sgd.lab.training.loop import train as run
 
@@ -73,7 +73,8 @@ def train(arguments: list[str]) -> None:
                 checkpoint_seconds=options.checkpoint_seconds,
                 group=group,
             )
-        except DataError:
-            if not folder.resumed:  # nothing was trained: the folder is free for the corrected command
+        except (DataError, LabError):
+            # where nothing was trained, the folder is free for the corrected command
+            if not folder.resumed and not (out / METRICS).exists():
                 (out / CONFIG).unlink(missing_ok=True)
             raise

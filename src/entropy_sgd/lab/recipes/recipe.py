@@ -86,12 +86,20 @@ class Recipe:
     statistics_samples: int = 10_000
     """Training images from which batch statistics are recomputed before each evaluation, and the training
     loss that `stop_at_loss` waits for."""
+    threads: int | None = None
+    """Threads to compute with; None: torch's own choice. For speed: it changes the rounding."""
+    channels_last: bool = False
+    """The channels of a pixel lie side by side in memory; networks with convolutions only. For speed: it
+    changes the rounding, and the order in which dropout draws."""
+    compile: bool = False
+    """Train through `torch.compile`, which needs a C++ compiler and takes a minute or so; LSTMs stay as they
+    are. For speed: it changes the rounding, and what dropout draws."""
 
     def __post_init__(self) -> None:
         for argument in ("epochs", "batch_size", "evaluate_every", "log_every", "statistics_samples"):
             if not 0 < getattr(self, argument) < math.inf:
                 raise LabError(f"{argument} must be a finite number above 0, got {getattr(self, argument)}")
-        for argument in ("unroll", "vocabulary", "train_limit", "clip_norm", "stop_at_loss"):
+        for argument in ("unroll", "vocabulary", "train_limit", "clip_norm", "stop_at_loss", "threads"):
             value = getattr(self, argument)
             if value is not None and not value > 0:
                 raise LabError(f"{argument} must be above 0, got {value}")

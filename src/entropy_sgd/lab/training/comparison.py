@@ -21,7 +21,9 @@ from entropy_sgd.lab.training.folder import (
     prepare,
     write_json,
 )
+from entropy_sgd.lab.training.group import Group
 from entropy_sgd.lab.training.loop import train
+from entropy_sgd.lab.training.speed import require_compiler
 from entropy_sgd.lab.training.table import Row, cells, tabulate
 
 RESULT = "comparison.json"
@@ -61,6 +63,8 @@ def run(
     if not comparison.recipes or not comparison.seeds:
         raise LabError("a comparison needs at least one optimizer and one seed")
     console = console or Console()
+    for recipe in comparison.recipes:
+        require_compiler(recipe, Group().device(device))
     settings = {
         "recipes": {recipe.name: asdict(recipe) for recipe in comparison.recipes},
         "seeds": list(comparison.seeds),

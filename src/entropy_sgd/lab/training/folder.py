@@ -33,6 +33,9 @@ OURS = (
     CONFIG,
 )  # the last to go makes it a run's folder
 
+ABSENT = {"processes": 1, "channels_last": False, "compile": False}
+"""What held in a run whose config.json is older than these settings."""
+
 Record = dict[str, Any]
 
 
@@ -118,7 +121,13 @@ def prepare(
     if not resume:
         raise LabError(f"{path} already holds a run: continue it with --resume, replace it with --overwrite")
     there, here = read_json(path / CONFIG)["settings"], json.loads(json.dumps(settings))
-    before, now = ({"processes": 1} | flatten(tree) for tree in (there, here))  # not said: on its own
+    before, now = flatten(there), flatten(here)
+    for key in now.keys() - before.keys():
+        name = key.rpartition(".")[2]
+        if name in ABSENT:
+            before[key] = ABSENT[name]
+        elif name == "threads":  # those of an older run are in its environment, which RunFolder compares
+            before[key] = now[key]
     different = [key for key in now | before if before.get(key) != now.get(key)]
     if different:
         changes = "\n".join(f"  {key}: {before.get(key)} there, {now.get(key)} now" for key in different)
@@ -137,6 +146,7 @@ class RunFolder:
         self.resumed = prepare(path, decided, resume=resume, overwrite=overwrite, ours=OURS)
         self.notes: list[str] = []
         here = environment.describe()
+        here["threads"] = settings.recipe.threads or here["threads"]
         if self.resumed:
             before = read_json(path / CONFIG)["environment"]
             self.notes += [

@@ -21,7 +21,7 @@ from torch.nn.utils import clip_grad_norm_
 from entropy_sgd import SGLD, LocalEntropy
 from entropy_sgd.lab import Diverged, Interrupted, LabError, data
 from entropy_sgd.lab.data.batches import seed_from
-from entropy_sgd.lab.training import checkpoint, optimizers, tasks
+from entropy_sgd.lab.training import checkpoint, optimizers, speed, tasks
 from entropy_sgd.lab.training.display import Display, duration, say
 from entropy_sgd.lab.training.evaluation import outer_weights
 from entropy_sgd.lab.training.folder import WEIGHTS, Metrics, Record, RunFolder, Settings
@@ -43,29 +43,48 @@ def train(
 
     The processes of `group` all call this; only its lead reads or writes the folder.
     """
-    recipe, group = settings.recipe, group or Group()
+    group = group or Group()
     console = (console or Console()) if group.lead else Console(quiet=True, force_terminal=False)
     summary = group.first(lambda: folder.summary)
     if summary is not None and summary["status"] == "finished":
         say(console, f"{folder.path} is finished already")
         return summary
+    with speed.threads(settings.recipe.threads):
+        return _train(settings, folder, data_dir, device, checkpoint_seconds, console, group)
 
+
+def _train(
+    settings: Settings,
+    folder: RunFolder,
+    data_dir: Path | None,
+    device: str,
+    checkpoint_seconds: float,
+    console: Console,
+    group: Group,
+) -> Record:
+    """A run that is not finished, with the number of threads it is to have."""
+    recipe = settings.recipe
     with group.together():
+        chosen = group.device(device)
+        speed.require_compiler(recipe, chosen)
         dataset = data.load(recipe.data, data_dir, final=settings.final)
         torch.manual_seed(settings.seed)  # for initial weights and dropout; batches and noise have their own
-        task = tasks.build(recipe, dataset, settings.seed, group.device(device), group)
+        task = tasks.build(recipe, dataset, settings.seed, chosen, group)
         model = task.model
         optimizer = optimizers.build(recipe.optimizer, model.parameters(), settings.seed)
     if not group.lead:  # the same initial weights, and a dropout of its own
         torch.manual_seed(seed_from(f"{settings.seed} rank {group.rank}"))
     own: Record = {"task": task.state_dict(), "generators": _generators()}
-    if group.size > 1:
+    task.forward = group.parallel(model)
+    if recipe.compile:
+        say(console, f"compiling {recipe.network}, which may take a minute or two")
+        speed.compile_forward(task)
+    if group.size > 1 or recipe.compile:
         # DDP orders its sums by the arrival of the first gradients it sees. These are for that alone, or the
-        # first step of a resumed run would be rounded in another order than that of one never stopped.
-        untouched = {name: value.clone() for name, value in model.state_dict().items()}
-        task.forward = group.parallel(model)
-        task.loss().backward()
-        model.load_state_dict(untouched)
+        # first step of a resumed run would be rounded in another order than that of one never stopped. What
+        # cannot be compiled shows here too, before anything is written.
+        with group.together():
+            speed.try_out(task)
     base_lr = optimizer.param_groups[0]["lr"]
 
     steps_per_epoch = task.size / task.batch
