@@ -11,7 +11,7 @@ import tyro
 
 from entropy_sgd.lab import LabError, unknown
 from entropy_sgd.lab import data as datasets
-from entropy_sgd.lab.cli.parse import parse
+from entropy_sgd.lab.cli.parse import parse, some
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class List:
 class Fetch:
     """Download data from their publishers; every file's SHA-256 is checked, nothing is overwritten."""
 
-    names: Annotated[tuple[str, ...], tyro.conf.Positional]
+    names: Annotated[tuple[str, ...], tyro.conf.Positional, some("NAME")]
     """Names from `entropy-sgd data list`."""
     data_dir: Path | None = None
     """Where to put the data; by default $ENTROPY_SGD_DATA, else the cache folder."""

@@ -64,14 +64,14 @@ def load(run: Run, *, samples: int, batch: int, dtype: torch.dtype, data_dir: Pa
     task = tasks.build(recipe, dataset, run.settings["seed"], torch.device("cpu"))
     task.model.load_state_dict(_weights(run.path / WEIGHTS, finished["weights_sha256"]))
     if isinstance(dataset, Images):
-        chosen = tasks._spread(len(dataset.train), recipe.train_limit)
+        chosen = tasks.spread(len(dataset.train), recipe.train_limit)
         inputs, targets = dataset.train.inputs[chosen].to(dtype), dataset.train.targets[chosen]
         loss_fn = functional.cross_entropy
     else:
         windows = [next(task.batches)[:2] for _ in range(len(task.batches))]
         inputs, targets = (torch.cat(part) for part in zip(*windows, strict=True))
         loss_fn = _token_loss
-    chosen = tasks._spread(len(inputs), samples)
+    chosen = tasks.spread(len(inputs), samples)
     pairs = zip(torch.split(inputs[chosen], batch), torch.split(targets[chosen], batch), strict=True)
     count = min(samples, len(inputs))
     return Trained(run, recipe, task.model.to(dtype).eval(), loss_fn, list(pairs), count, len(inputs))

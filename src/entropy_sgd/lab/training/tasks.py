@@ -62,7 +62,7 @@ def _network(recipe: Recipe, example: Tensor, options: dict[str, Any]) -> nn.Mod
     return model.train()
 
 
-def _spread(size: int, count: int | None) -> Tensor | slice:
+def spread(size: int, count: int | None) -> Tensor | slice:
     """`count` of `size` indices, evenly spaced: files are often sorted by class."""
     return slice(None) if count is None or count >= size else torch.arange(count) * size // count
 
@@ -73,7 +73,7 @@ class Classification:
     def __init__(self, recipe: Recipe, data: Images, seed: int, device: torch.device, group: Group) -> None:
         if recipe.unroll is not None:
             raise LabError(f"{recipe.data!r} are images: unroll must be left out, got {recipe.unroll}")
-        chosen = _spread(len(data.train), recipe.train_limit)
+        chosen = spread(len(data.train), recipe.train_limit)
         train = Split(data.train.inputs[chosen].to(device), data.train.targets[chosen].to(device))
         _, channels, height, width = train.inputs.shape
         options: dict[str, Any] = {"classes": data.classes}
@@ -90,7 +90,7 @@ class Classification:
         self.batches = ShuffledBatches(train, recipe.batch_size, seed, group.rank, group.size)
         self.batch, self.size = group.size * recipe.batch_size, len(train)
         self.scale = 1.0
-        sample = _spread(len(train), recipe.statistics_samples)
+        sample = spread(len(train), recipe.statistics_samples)
         self.sample = Split(train.inputs[sample].to(memory_format=self.layout), train.targets[sample])
 
     def loss(self) -> Tensor:
