@@ -123,19 +123,6 @@ def test_training_goes_on_as_if_nothing_had_been_exchanged():
     assert all(map(torch.equal, *results))
 
 
-@pytest.mark.parametrize("block", [4, 1 << 17])
-def test_train_gives_back_parameters_that_share_memory(monkeypatch, block):
-    monkeypatch.setattr(exchange, "BLOCK", block)
-    weight = torch.arange(12.0).view(6, 2)
-    params = [nn.Parameter(weight), nn.Parameter(weight.view(-1)), nn.Parameter(torch.ones(3))]
-    optimizer, _ = inside_a_cycle(params)
-    x_prime = bits(params)
-    for _ in range(3):
-        optimizer.eval()
-        optimizer.train()
-        assert bits(params) == x_prime
-
-
 def test_before_the_first_step_and_at_the_end_of_a_cycle_nothing_is_touched():
     p = nn.Parameter(torch.ones(3))
     optimizer = EntropySGD([p], L=1)

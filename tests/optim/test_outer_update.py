@@ -22,7 +22,8 @@ def test_outer_weight_decay_and_inner_weight_decay_are_two_things():
     torch.testing.assert_close(p.detach(), torch.full_like(p, (1 - 0.05) ** 3))
 
 
-def test_a_failed_outer_update_gives_up_the_cycle_and_keeps_x(monkeypatch):
+@pytest.mark.parametrize("part", ["measure", "outer step", "lending"])
+def test_a_failed_outer_update_gives_up_the_cycle_and_keeps_x(monkeypatch, part):
     problem = Problem()
     params = problem.parameters()
     optimizer = EntropySGD(params, L=3, momentum=0.0)
@@ -30,13 +31,26 @@ def test_a_failed_outer_update_gives_up_the_cycle_and_keeps_x(monkeypatch):
     optimizer.cycle(closure)
     x = flat(params).clone()
 
-    def fail() -> None:
+    def fail(*_) -> None:
         raise MemoryError
 
+    group = optimizer.param_groups[0]
+    shared = ("weight_decay", "nesterov", "foreach", "fused")  # what inner and outer loop each have
+    options = [group[name] for name in shared]
     with monkeypatch.context() as patch:
-        patch.setattr(optimizer.outer, "step", fail)
+        if part == "measure":
+            patch.setattr(optimizer, "_measure", fail)
+        elif part == "lending":
+            patch.setattr(optimizer._outer, "_fused", fail)
+        else:
+            patch.setattr(optimizer.outer, "step", fail)
         with pytest.raises(MemoryError):
             optimizer.cycle(closure)
+    assert [group[name] for name in shared] == options
+    assert all("entropy_x" in state for state in optimizer.state.values())
+    optimizer.eval()
+    assert torch.equal(flat(params), x)
+    optimizer.train()
     assert torch.equal(flat(params), x)
     before = [p.grad for p in params]
     assert all(g is not None for g in before)

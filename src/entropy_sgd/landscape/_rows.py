@@ -44,8 +44,8 @@ class RowFile:
         with self._path.open("r+b") as file:
             if _parsed(file.readline(4096)) != self._header:
                 raise ValueError(
-                    f"checkpoint {self._path} was made for other weights or data, or another dtype: "
-                    "give another path, or delete it to start again"
+                    f"checkpoint {self._path} was made for other weights or data, in another dtype or by "
+                    "another version: give another path, or delete it to start again"
                 )
             end = file.tell()
             n = self._support.n

@@ -14,10 +14,10 @@ from ._random import generator
 
 
 class Support:
-    """The rows and columns of the Hessian of ``f`` that are not exactly zero: ``n`` of them.
+    """The rows and columns of the Hessian of ``f`` that are not zero: ``n`` of them.
 
-    (H v)_i is zero for a random v if row i is, and otherwise with probability zero; two vectors
-    leave no doubt.
+    (H v)_i is zero for a random v if row i is. Otherwise it is so with probability zero, or because the whole
+    row is lost in rounding; two vectors are tried.
     """
 
     def __init__(self, f: Objective):

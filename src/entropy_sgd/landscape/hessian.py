@@ -39,8 +39,8 @@ def hessian_eigenvalues(
     The matrix is built from vectorised Hessian-vector products into one array and decomposed inside it, so
     the memory is that of one n x n matrix (17 GiB for n = 47,658 in float64) and the products' own: some 32
     times what a forward and backward pass of the largest batch takes, so keep batches moderate (about 256
-    samples). Weights that the loss does not depend on have rows of zeros; these are left out from the start
-    and their eigenvalues, exactly 0, put back.
+    samples). Weights in which the loss does not bend have rows of zeros; these are left out from the start
+    and their eigenvalues, 0, put back.
 
     Args:
         model: any module of real parameters; those with ``requires_grad`` count, in order, the others are
@@ -63,9 +63,8 @@ def hessian_eigenvalues(
 
     """
     with objective(model, loss_fn, batches, dtype) as f:
-        banded = None if f.n <= SMALL else _eig_banded()
-        _require_memory(f.n // 2, f)  # hardly ever is half of the rows zero: no need to look for them
         support = Support(f)
+        banded = None if support.n <= SMALL else _eig_banded()
         _require_memory(support.n, f)
         matrix = torch.empty(support.n, support.n, dtype=dtype)
         file = None if checkpoint is None else RowFile(Path(checkpoint), f, support)
@@ -85,7 +84,8 @@ def _require_memory(n: int, f: Objective) -> None:
     needed = (n + TILE + 512) * n * f.weights.element_size()
     if needed > available_memory():
         raise MemoryError(
-            f"the Hessian of {f.n} parameters in {f.dtype} needs {gibibytes(needed)} or more, of which "
+            f"the Hessian of {f.n} parameters, {n} of them with a row that is not zero, needs "
+            f"{gibibytes(needed)} in {f.dtype}, of which "
             f"{gibibytes(available_memory())} are available: use dtype=torch.float32 for half of it, "
             "or spectral_density, which needs no matrix"
         )

@@ -14,7 +14,7 @@ block is orthogonalised against all the others, so it cannot.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
@@ -52,6 +52,10 @@ class Krylov:
         m, last = sum(kept), self.blocks[len(kept)]
         coupling = self.matrix[m : m + last, m - kept[-1] : m]
         return Krylov(self.matrix[:m, :m], self.start, self.basis[:m], kept, coupling)
+
+    def without_basis(self) -> Krylov:
+        """The same without Q, which takes nearly all of the memory and which no function of H needs."""
+        return replace(self, basis=self.basis[:0].clone())
 
     @cached_property
     def _eigen(self) -> tuple[Tensor, Tensor]:

@@ -30,7 +30,7 @@ class NetworkLocalEntropy:
     """The standard error of both."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class LaplaceExpansion:
     """f to second order around the weights x: all that Laplace's F(x, gamma) needs, for any gamma."""
 
@@ -64,7 +64,7 @@ class LaplaceExpansion:
             raise ValueError(
                 f"gamma = {gamma:g} does not exceed the Hessian's most negative eigenvalue, "
                 f"{density.extremes[0]:.3g}: Laplace's integral diverges; take a larger gamma or "
-                "method='langevin'"
+                "network_local_entropy with method='langevin'"
             )
         return density.trace_of(lambda nodes: torch.log1p(nodes / gamma))
 
@@ -146,8 +146,8 @@ def laplace_expansion(
         expansion = laplace_expansion(model, loss_fn, batches)
         entropies = [expansion.local_entropy(gamma) for gamma in (0.1, 1.0, 10.0)]
 
-    The Krylov space of H does not change with the shift by gamma. The arguments are those of
-    ``network_local_entropy``, and so are the results.
+    The Krylov space of H does not change with the shift by gamma. The arguments are as for
+    ``network_local_entropy``, and the results are the same.
     """
     probes = count("probes", probes, least=2)
     steps = count("steps", 100 if steps is None else steps, least=2)
@@ -156,7 +156,9 @@ def laplace_expansion(
         norm = float(lengths(g))
         # The gradient travels in the block of probes, at their length.
         start = torch.cat([random_probes(f, probes, seed), g[None] / norm if norm else g[None]])
-        krylov = block_lanczos(f.products, start, steps, Progress("local entropy", progress).at)
+        krylov = block_lanczos(
+            f.products, start, steps, Progress("local entropy", progress).at
+        ).without_basis()
         # Without a coupling to a further block the space is invariant.
         shorter = krylov.without_last(1 + len(krylov.blocks) // 10) if len(krylov.coupling) else None
         return LaplaceExpansion(f.start, norm, krylov, shorter, probes)

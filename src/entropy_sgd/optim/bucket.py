@@ -15,6 +15,7 @@ from entropy_sgd.optim.noise import thermal
 
 # Names in state[p]; the prefix keeps them apart from those of any outer optimizer. `entropy_step` counts p's
 # Langevin steps in this cycle: 0 if it has had no gradient in it, and for all parameters at a cycle's end.
+# `entropy_x` is x while `entropy_step` is above 0; otherwise the parameter is x, and the entry is scratch.
 STEP, X, MU, GRADIENT = "entropy_step", "entropy_x", "entropy_mu", "entropy_gradient"
 BUFFERS = {"sgd": ("entropy_momentum",), "adam": ("entropy_exp_avg", "entropy_exp_avg_sq")}
 INNER_STATE = (STEP, X, MU, GRADIENT, *BUFFERS["sgd"], *BUFFERS["adam"])

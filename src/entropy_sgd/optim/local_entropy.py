@@ -254,23 +254,23 @@ class LocalEntropy(Optimizer):
         gradients = [p.grad for p in params]
         d = real([state[X] for _, _, state in taking_part])
         torch._foreach_copy_(real(params), d)
-        # x - mu, in the place of x, which the parameters hold: the next cycle takes a fresh x from them.
-        torch._foreach_sub_(d, real([state[MU] for _, _, state in taking_part]))
-        # No gradient was kept without monitoring, nor by a run that did not monitor and was resumed.
-        self._measure(d, [state.get(GRADIENT) for _, _, state in taking_part], params)
-        scaled = [x for (group, _, _), x in zip(taking_part, d, strict=True) if group["scale_by_gamma"]]
-        if scaled:
-            torch._foreach_mul_(scaled, gamma)
-        if shared["outer_step"] == 0 and not self._outer.state_from_start:
-            for _, _, state in taking_part:  # what the outer optimizer has there, `_make_state` made
-                for name in set(state) - set(INNER_STATE):
-                    del state[name]
         try:
+            # x - mu, in the place of x, which the parameters hold: the next cycle takes a fresh x from them.
+            torch._foreach_sub_(d, real([state[MU] for _, _, state in taking_part]))
+            # No gradient was kept without monitoring, nor by a run that did not monitor and was resumed.
+            self._measure(d, [state.get(GRADIENT) for _, _, state in taking_part], params)
+            scaled = [x for (group, _, _), x in zip(taking_part, d, strict=True) if group["scale_by_gamma"]]
+            if scaled:
+                torch._foreach_mul_(scaled, gamma)
+            if shared["outer_step"] == 0 and not self._outer.state_from_start:
+                for _, _, state in taking_part:  # what the outer optimizer has there, `_make_state` made
+                    for name in set(state) - set(INNER_STATE):
+                        del state[name]
             for _, p, state in taking_part:
                 p.grad = state[X]
             self._outer.step()
             shared["outer_step"] += 1
-        finally:  # if the outer update fails, the cycle is given up, and the next one begins at x
+        finally:  # if anything fails, the cycle is given up, and the next one begins at x
             for (_, p, state), gradient in zip(taking_part, gradients, strict=True):
                 p.grad = gradient
                 state[STEP] = 0
@@ -337,8 +337,6 @@ class LocalEntropy(Optimizer):
     @torch.no_grad()
     def _swap(self) -> None:
         pairs = [(p, state[X]) for p, state in self.state.items() if state.get(STEP, 0) > 0]
-        if self._shared["evaluating"]:  # back in reverse, which undoes it where parameters share memory, too
-            pairs.reverse()
         params, xs = [p for p, _ in pairs], [x for _, x in pairs]
         if sharding.any_distributed(params):
             params, xs = real(params), real(xs)

@@ -68,20 +68,19 @@ class Outer:
         """
         groups, state_of = self.optimizer.param_groups, self.optimizer.state
         options = [{name: group[name] for name in self._renamed} for group in groups]
-        states = {
-            p: {name: state.pop(name) for name in INNER_STATE if name in state}
-            for p, state in state_of.items()
-        }
-        for group, own in zip(groups, options, strict=True):
-            group.update({name: group[f"outer_{name}"] for name in self._renamed})
-            if group.get("nesterov") and group.get("momentum") == 0:
-                own["nesterov"] = True
-                group["nesterov"] = False
-            if "outer_foreach" in group and group["foreach"] is None:
-                group["foreach"] = own["foreach"]
-            if "outer_fused" in group:
-                group["fused"] = self._fused(group, own["fused"])
+        states: dict[Tensor, dict[str, Any]] = {}
         try:
+            for p, state in state_of.items():
+                states[p] = {name: state.pop(name) for name in INNER_STATE if name in state}
+            for group, own in zip(groups, options, strict=True):
+                group.update({name: group[f"outer_{name}"] for name in self._renamed})
+                if group.get("nesterov") and group.get("momentum") == 0:
+                    own["nesterov"] = True
+                    group["nesterov"] = False
+                if "outer_foreach" in group and group["foreach"] is None:
+                    group["foreach"] = own["foreach"]
+                if "outer_fused" in group:
+                    group["fused"] = self._fused(group, own["fused"])
             yield
         finally:
             for group, own in zip(groups, options, strict=True):
