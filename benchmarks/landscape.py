@@ -143,7 +143,7 @@ def main() -> None:
         row = exact(model, samples, arguments.dtype)
         table("Exact spectrum", [row])
         command = f"python benchmarks/landscape.py --exact --dtype {arguments.dtype}"
-        found = {"exact": {"command": command, **measured_on, **row}}
+        found = {f"exact {arguments.dtype}": {"command": command, **measured_on, **row}}
     else:
         command = "python benchmarks/landscape.py"
         row = density(8 if quick else 64, samples, 8, 20 if quick else 100)

@@ -104,7 +104,9 @@ def test_the_words_say_share_and_range():
     (legend,) = figure.legends
     assert [text.get_text() for text in legend.get_texts()] == ["seed 3: 94.1 %, −0.457 to 39.9"]
     assert "$10^{-4}$" in legend.get_title().get_text()
-    assert figure.get_suptitle() == "small-LeNet, Hessian: 2,000 weights, 1,024 samples of mnist"
+    title = "small-LeNet, Hessian: 2,000 weights, 1,024 samples of mnist"
+    assert figure.get_suptitle() == title
+    assert draw(FIGURE_1, [found, {**found, "samples": 9}]).get_suptitle() == f"{title}; 9 samples of mnist"
 
 
 @pytest.mark.parametrize("panel", FIGURES.values(), ids=FIGURES)

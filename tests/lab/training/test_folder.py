@@ -8,7 +8,7 @@ import pytest
 from entropy_sgd.lab import LabError, recipes
 from entropy_sgd.lab.training.folder import Metrics, RunFolder, Settings
 
-RECIPE = recipes.get("demo/adam")
+RECIPE = replace(recipes.get("demo/adam"), threads=None)
 
 
 def contents(path):
@@ -71,11 +71,10 @@ def test_a_run_from_before_the_settings_of_speed_goes_on(tmp_path):
     config = json.loads((tmp_path / "config.json").read_text())
     for field in ("threads", "channels_last", "compile"):
         del config["settings"]["recipe"][field]
-    config["environment"]["threads"] = 2
     (tmp_path / "config.json").write_text(json.dumps(config))
-    assert RunFolder(tmp_path, Settings(replace(RECIPE, threads=2)), resume=True).notes == []
-    (note,) = RunFolder(tmp_path, Settings(replace(RECIPE, threads=3)), resume=True).notes
-    assert "threads is 3 now and was 2" in note
+    assert RunFolder(tmp_path, Settings(RECIPE), resume=True).notes == []
+    with pytest.raises(LabError, match=r"recipe\.threads: None there, 3 now"):
+        RunFolder(tmp_path, Settings(replace(RECIPE, threads=3)), resume=True)
     with pytest.raises(LabError) as caught:
         RunFolder(tmp_path, Settings(replace(RECIPE, compile=True)), resume=True)
     assert str(caught.value).endswith("another configuration:\n  recipe.compile: False there, True now")

@@ -105,13 +105,9 @@ def demo(arguments: list[str]) -> None:
     """Run `entropy-sgd demo` with these arguments."""
     options = parse(Demo, arguments, "demo")
 
-    import torch
-
     from entropy_sgd.lab.report import write
     from entropy_sgd.lab.training.comparison import Comparison, run
 
-    # So small a network gains little from a second thread, and loses much on a machine that is busy.
-    torch.set_num_threads(1)
     chosen = tuple(recipes.get(f"demo/{name}") for name in recipes.optimizers("demo"))
     run(Comparison(chosen, (0, 1, 2)), options.out, resume=not options.overwrite, overwrite=options.overwrite)
     print(f"report: {write([options.out], options.out / 'report')}")

@@ -10,7 +10,6 @@ import tyro
 
 from entropy_sgd.lab import LabError, recipes
 from entropy_sgd.lab.cli.parse import parse, recipe_list
-from entropy_sgd.lab.data import DataError
 from entropy_sgd.lab.recipes import Recipe
 
 
@@ -73,7 +72,7 @@ def train(arguments: list[str]) -> None:
                 checkpoint_seconds=options.checkpoint_seconds,
                 group=group,
             )
-        except (DataError, LabError):
+        except (LabError, KeyboardInterrupt):
             # where nothing was trained, the folder is free for the corrected command
             if not folder.resumed and not (out / METRICS).exists():
                 (out / CONFIG).unlink(missing_ok=True)

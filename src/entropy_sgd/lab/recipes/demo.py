@@ -20,6 +20,7 @@ COMMON = {
     "dropout": 0.25,
     "drops": Drops(1 / 5, (6, 9)),
     "statistics_samples": 1000,
+    "threads": 1,  # so small a network gains little from a second one, and loses much on a busy machine
 }
 
 sgd = replace(

@@ -96,7 +96,7 @@ def draw(panel: Panel, records: Sequence[Record]) -> Figure:
                 inset.locator_params(axis="x", nbins=4)
         for axes in (centre, *centre.child_axes):
             axes.ticklabel_format(axis="x", scilimits=(-3, 3), useMathText=True)
-        figure.suptitle(f"{panel.title}: {records[0]['parameters']:,} weights{_source(panel, records)}")
+        figure.suptitle(f"{panel.title}: {records[0]['parameters']:,} weights, {_source(panel, records)}")
         counted = f"share with |λ| < $10^{{{panel.exponent}}}$ and range"
         title = f"{counted}; in the paper: {panel.paper}"
         figure.legend(loc="outside lower center", ncols=2, frameon=False, title=title)
@@ -119,15 +119,13 @@ def _label(panel: Panel, record: Record) -> str:
 
 
 def _source(panel: Panel, records: Sequence[Record]) -> str:
-    """The data, and how many samples of them if the loss was taken over a part."""
+    """The data, and how many samples of them the loss was taken over."""
     sources = [
         # Adam's moments come from its last mini-batches, not from the samples of the loss.
-        f", {record['samples']:,} samples of {record['data']}"
-        if panel.method == "exact"
-        else f", {record['data']}"
+        f"{record['samples']:,} samples of {record['data']}" if panel.method == "exact" else record["data"]
         for record in records
     ]
-    return ";".join(dict.fromkeys(sources))
+    return "; ".join(dict.fromkeys(sources))
 
 
 def _peak_and_top(records: Sequence[Record], edge: float) -> tuple[float, float]:

@@ -63,8 +63,9 @@ def run(
     if not comparison.recipes or not comparison.seeds:
         raise LabError("a comparison needs at least one optimizer and one seed")
     console = console or Console()
-    for recipe in comparison.recipes:
-        require_compiler(recipe, Group().device(device))
+    if not resume:  # otherwise it may be that nothing is left to train
+        for recipe in comparison.recipes:
+            require_compiler(recipe, Group().device(device))
     settings = {
         "recipes": {recipe.name: asdict(recipe) for recipe in comparison.recipes},
         "seeds": list(comparison.seeds),

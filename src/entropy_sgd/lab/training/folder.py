@@ -33,7 +33,7 @@ OURS = (
     CONFIG,
 )  # the last to go makes it a run's folder
 
-ABSENT = {"processes": 1, "channels_last": False, "compile": False}
+ABSENT = {"processes": 1, "threads": None, "channels_last": False, "compile": False}
 """What held in a run whose config.json is older than these settings."""
 
 Record = dict[str, Any]
@@ -126,8 +126,6 @@ def prepare(
         name = key.rpartition(".")[2]
         if name in ABSENT:
             before[key] = ABSENT[name]
-        elif name == "threads":  # those of an older run are in its environment, which RunFolder compares
-            before[key] = now[key]
     different = [key for key in now | before if before.get(key) != now.get(key)]
     if different:
         changes = "\n".join(f"  {key}: {before.get(key)} there, {now.get(key)} now" for key in different)

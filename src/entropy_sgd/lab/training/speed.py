@@ -1,6 +1,7 @@
-"""What changes the speed of a run and, but for rounding, nothing else: threads and `torch.compile`.
+"""What changes the speed of a run, its rounding and what dropout draws, but not what it computes.
 
-The third such setting, the layout of images in memory, belongs to the batches: see tasks.py.
+Threads and `torch.compile` are here. The third such setting, the layout of images, belongs to the batches:
+see tasks.py.
 """
 
 from __future__ import annotations
@@ -21,9 +22,11 @@ def threads(count: int | None) -> Generator[None]:
 
     The number belongs to the whole process, so it is put back afterwards.
     """
+    if count is None:
+        yield
+        return
     before = torch.get_num_threads()
-    if count is not None:
-        torch.set_num_threads(count)
+    torch.set_num_threads(count)
     try:
         yield
     finally:
