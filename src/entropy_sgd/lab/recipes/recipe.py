@@ -89,8 +89,8 @@ class Recipe:
     threads: int | None = None
     """Threads to compute with; None: torch's own choice. For speed: it changes the rounding."""
     channels_last: bool = False
-    """The channels of a pixel lie side by side in memory; networks with convolutions only. For speed: it
-    changes the rounding, and the order in which dropout draws."""
+    """The channels of a pixel lie side by side in memory; of no effect on networks without convolutions. For
+    speed: it changes the rounding, and the order in which dropout draws."""
     compile: bool = False
     """Train through `torch.compile`, which needs a C++ compiler and takes a minute or so; LSTMs stay as they
     are. For speed: it changes the rounding, and what dropout draws."""

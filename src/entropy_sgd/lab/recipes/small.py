@@ -18,6 +18,7 @@ lenet = Recipe(
     epochs=20,
     batch_size=128,
     drops=Drops(1 / 5, (10, 15)),
+    channels_last=True,  # 1.35 times as fast as without (results/bench/settings.json)
 )
 
 mnistfc = replace(
@@ -26,6 +27,7 @@ mnistfc = replace(
     paper="Section 5.1 (ii): 2.5 % test error",
     chosen="lr 0.1 and momentum 0.9, as the paper's other SGD runs; batch, epochs and drops of small-lenet",
     network="small-mnistfc",
+    channels_last=False,
     optimizer=SGD(lr=0.1, momentum=0.9),  # Section 5.1: "momentum-based SGD"
 )
 

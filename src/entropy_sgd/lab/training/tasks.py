@@ -46,11 +46,6 @@ def _network(recipe: Recipe, example: Tensor, options: dict[str, Any]) -> nn.Mod
         )
     except ValueError as error:
         raise LabError(str(error)) from error
-    if recipe.channels_last and not any(isinstance(module, nn.Conv2d) for module in model.modules()):
-        raise LabError(
-            f"channels_last must be off for network {recipe.network!r}: it is for convolutions, got "
-            f"{recipe.channels_last}"
-        )
     try:
         with torch.no_grad():
             model.eval()(example)
@@ -86,7 +81,9 @@ class Classification:
         self.forward: Callable[..., Any] = self.model
         # Layers give their outputs the layout of their inputs. Weights and gradients keep the plain one: the
         # compiled Langevin step needs it, and oneDNN brings weights into an order of its own anyway.
-        self.layout = torch.channels_last if recipe.channels_last else torch.preserve_format
+        convolves = any(isinstance(module, nn.Conv2d) for module in self.model.modules())
+        last = recipe.channels_last and convolves
+        self.layout = torch.channels_last if last else torch.preserve_format
         self.batches = ShuffledBatches(train, recipe.batch_size, seed, group.rank, group.size)
         self.batch, self.size = group.size * recipe.batch_size, len(train)
         self.scale = 1.0
