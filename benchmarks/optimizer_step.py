@@ -224,7 +224,7 @@ def main() -> None:
     quick = parser.parse_args().quick
     if quick:
         NETWORKS.pop("ptb-lstm (66 M in 11)")
-    seconds = 0.5 if quick else 8.0
+    seconds = 0.5 if quick else 6.0
     description = machine()
     results = {
         "steps": steps(seconds),

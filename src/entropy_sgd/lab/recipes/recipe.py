@@ -83,7 +83,7 @@ class Recipe:
     """Effective epochs between evaluations on the validation data."""
     log_every: float = 0.1
     """Effective epochs between lines of metrics.jsonl."""
-    statistics_samples: int = 10_000
+    statistics_samples: int = 5_000
     """Training images from which batch statistics are recomputed before each evaluation, and the training
     loss that `stop_at_loss` waits for."""
     threads: int | None = None
