@@ -8,7 +8,7 @@ import pytest
 from entropy_sgd.lab import LabError, recipes
 from entropy_sgd.lab.training.folder import Metrics, RunFolder, Settings
 
-RECIPE = replace(recipes.get("demo/adam"), threads=None)
+RECIPE = replace(recipes.get("demo/adam"), threads=None, channels_last=False)
 
 
 def contents(path):
