@@ -20,7 +20,8 @@ COMMON = {
     "dropout": 0.25,
     "drops": Drops(1 / 5, (6, 9)),
     "statistics_samples": 1000,
-    # One thread with this layout is as fast as two (results/bench/settings.json), busy machine or not.
+    # One thread with this layout has nine tenths of the speed of two (results/bench/settings.json), and keeps
+    # it on a busy machine.
     "threads": 1,
     "channels_last": True,
 }
