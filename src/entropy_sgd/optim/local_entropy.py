@@ -21,7 +21,8 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from entropy_sgd.optim import checks, scoping, sharding
+from entropy_sgd import arguments
+from entropy_sgd.optim import scoping, sharding
 from entropy_sgd.optim.bucket import GRADIENT, INNER_STATE, MU, STEP, X, gather, real
 from entropy_sgd.optim.diagnostics import UNKNOWN, measure
 from entropy_sgd.optim.exchange import exchange
@@ -105,9 +106,9 @@ class LocalEntropy(Optimizer):
         fused: bool | None = None,
         monitor: bool = True,
     ) -> None:
-        checks.integer("L", L, 1)
-        checks.seed("seed", seed)
-        checks.flag("monitor", monitor)
+        arguments.integer("L", L, 1)
+        arguments.seed("seed", seed)
+        arguments.flag("monitor", monitor)
         check_outer(outer, outer_options)
         self._schedule = scoping.as_schedule(gamma)
         self._monitor = monitor
@@ -136,8 +137,8 @@ class LocalEntropy(Optimizer):
             "gradient_sq": 0.0,
             "diagnostics": dict(UNKNOWN),
         }
-        super().__init__(params, checks.plain(defaults))
-        self._outer = Outer(self, outer, checks.plain(outer_options or {}))
+        super().__init__(params, arguments.plain(defaults))
+        self._outer = Outer(self, outer, arguments.plain(outer_options or {}))
 
     @property
     def outer(self) -> Optimizer:
@@ -149,11 +150,11 @@ class LocalEntropy(Optimizer):
         groups = self.param_groups
         for name in SHARED:
             if name in param_group and (not groups or param_group[name] != groups[0][name]):
-                raise checks.ArgumentError(
+                raise arguments.ArgumentError(
                     f"{name} is common to all parameter groups, got {name}={param_group[name]!r} in one group"
                 )
         check_group({**self.defaults, **param_group})
-        super().add_param_group({**param_group, **checks.plain(param_group)})
+        super().add_param_group({**param_group, **arguments.plain(param_group)})
         sharding.check_params(self.param_groups)
 
     # ---- Algorithm 1 ----

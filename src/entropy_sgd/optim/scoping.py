@@ -20,7 +20,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from entropy_sgd.optim import checks
+from entropy_sgd import arguments
 
 Schedule = Callable[[int], float]
 
@@ -33,7 +33,7 @@ class _Bounded(ABC):
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
             if value is not None or name != "maximum":
-                checks.number(f"{type(self).__name__}: {name}", value)
+                arguments.number(f"{type(self).__name__}: {name}", value)
 
     @abstractmethod
     def formula(self, t: int) -> float:
@@ -151,12 +151,12 @@ def as_schedule(gamma: float | Schedule) -> Schedule:
     """`gamma` itself if it is a schedule, else the constant schedule of that number."""
     if callable(gamma):
         return gamma
-    checks.number("gamma", gamma)
+    arguments.number("gamma", gamma)
     return Constant(float(gamma))
 
 
 def evaluate(schedule: Schedule, t: int) -> float:
     """`schedule(t)`, refused unless it is a finite number >= 0."""
     gamma = schedule(t)
-    checks.number(f"gamma at outer step {t} (from {schedule!r}; a `maximum` bounds a schedule)", gamma)
+    arguments.number(f"gamma at outer step {t} (from {schedule!r}; a `maximum` bounds a schedule)", gamma)
     return float(gamma)

@@ -17,7 +17,8 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from entropy_sgd.optim import checks, sharding
+from entropy_sgd import arguments
+from entropy_sgd.optim import sharding
 from entropy_sgd.optim.bucket import gather, real
 from entropy_sgd.optim.local_entropy import Params
 from entropy_sgd.optim.noise import thermal
@@ -52,7 +53,7 @@ class SGLD(Optimizer):
         *,
         maximize: bool = False,
     ) -> None:
-        checks.seed("seed", seed)
+        arguments.seed("seed", seed)
         defaults: dict[str, Any] = {
             "lr": lr,
             "b": b,
@@ -68,12 +69,14 @@ class SGLD(Optimizer):
         """Adds a group; it joins the schedule at the step the others have reached."""
         for name in ("seed", "t"):
             if name in param_group:
-                raise checks.ArgumentError(f"{name} is common to all parameter groups, got it in one group")
+                raise arguments.ArgumentError(
+                    f"{name} is common to all parameter groups, got it in one group"
+                )
         group = {**self.defaults, **param_group}
-        checks.learning_rate("lr", group["lr"])
+        arguments.learning_rate("lr", group["lr"])
         for name in ("b", "noise", "weight_decay"):
-            checks.number(name, group[name])
-        checks.flag("maximize", group["maximize"])
+            arguments.number(name, group[name])
+        arguments.flag("maximize", group["maximize"])
         super().add_param_group(param_group)
         sharding.check_params(self.param_groups)
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 from torch import Tensor
 
-from entropy_sgd.optim import checks
+from entropy_sgd import arguments
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -57,7 +57,7 @@ def _sharded_dimension(tensor: DTensor) -> int | None:
 
     dimension, placement = spread[0]
     if len(spread) > 1 or type(placement) is not Shard or placement.dim != 0:
-        raise checks.ArgumentError(
+        raise arguments.ArgumentError(
             f"params: a DTensor with placements {tensor.placements} came; Shard(0) over one dimension of the "
             "device mesh and Replicate() over the others are accepted, as fully_shard makes them"
         )
@@ -107,11 +107,11 @@ def check_params(groups: list[dict[str, Any]]) -> None:
             offset(p)
         for name in ("outer_foreach", "outer_fused"):
             if len(kinds) > 1 and group.get(name):
-                raise checks.ArgumentError(
+                raise arguments.ArgumentError(
                     f"params: DTensors and plain tensors in one group do not go with {name[6:]}=True; "
                     "leave it unset, or give each kind a group of its own"
                 )
-    except checks.ArgumentError:
+    except arguments.ArgumentError:
         groups.pop()
         raise
 

@@ -9,19 +9,19 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from entropy_sgd.optim import checks
+from entropy_sgd import arguments
 
 
 def check_outer(outer: Any, options: Any) -> None:
     """`outer` can be an outer loop: an optimizer class whose `step` needs no closure."""
     if not (inspect.isclass(outer) and issubclass(outer, Optimizer)):
-        raise checks.refuse("outer", outer, "a class derived from torch.optim.Optimizer")
+        raise arguments.refuse("outer", outer, "a class derived from torch.optim.Optimizer")
     closure = inspect.signature(outer.step).parameters.get("closure")
     needs_closure = closure is not None and closure.default is inspect.Parameter.empty
     if needs_closure or issubclass(outer, torch.optim.SparseAdam):
-        raise checks.refuse("outer", outer, "an optimizer that steps on dense gradients without a closure")
+        raise arguments.refuse("outer", outer, "an optimizer that steps on dense gradients without a closure")
     if options is not None and not isinstance(options, dict):
-        raise checks.refuse(
+        raise arguments.refuse(
             "outer_options", options, "a dictionary of the outer optimizer's keyword arguments"
         )
     check_outer_options(cast("dict[str, Any]", options or {}))
@@ -30,39 +30,41 @@ def check_outer(outer: Any, options: Any) -> None:
         "differentiable": "Langevin noise cannot be differentiated through",
     }.items():
         if options and options.get(name):
-            raise checks.ArgumentError(f"outer_options must not set {name}={options[name]!r}; {reason}")
+            raise arguments.ArgumentError(f"outer_options must not set {name}={options[name]!r}; {reason}")
 
 
 def check_group(group: dict[str, Any]) -> None:
     """Every hyper-parameter of a group is of its type and in its range."""
-    checks.choice("inner", group["inner"], ("sgd", "adam"))
+    arguments.choice("inner", group["inner"], ("sgd", "adam"))
     for name in ("inner_lr", "weight_decay", "noise"):
-        checks.number(name, group[name])
-    checks.number("inner_momentum", group["inner_momentum"], 0.0, 1.0, below=True)
-    checks.number("alpha", group["alpha"], 0.0, 1.0)
-    checks.betas("inner_betas", group["inner_betas"])
-    checks.number("inner_eps", group["inner_eps"])
+        arguments.number(name, group[name])
+    arguments.number("inner_momentum", group["inner_momentum"], 0.0, 1.0, below=True)
+    arguments.number("alpha", group["alpha"], 0.0, 1.0)
+    arguments.betas("inner_betas", group["inner_betas"])
+    arguments.number("inner_eps", group["inner_eps"])
     for name in ("inner_nesterov", "scale_by_gamma", "maximize"):
-        checks.flag(name, group[name])
+        arguments.flag(name, group[name])
     for name in ("foreach", "fused"):
-        checks.flag(name, group[name], optional=True)
+        arguments.flag(name, group[name], optional=True)
     if group["foreach"] and group["fused"]:
-        raise checks.ArgumentError("foreach and fused cannot be True together, got foreach=True, fused=True")
+        raise arguments.ArgumentError(
+            "foreach and fused cannot be True together, got foreach=True, fused=True"
+        )
     check_outer_options(group)
 
 
 def check_outer_options(options: dict[str, Any]) -> None:
     """The usual options of an outer optimizer. torch checks some, by other names, and none of a group's."""
     if "lr" in options:
-        checks.learning_rate("lr", options["lr"])
+        arguments.learning_rate("lr", options["lr"])
     for name in ("momentum", "eps", "outer_weight_decay"):
         if name in options:
-            checks.number(name, options[name])
+            arguments.number(name, options[name])
     for name in ("nesterov", "amsgrad"):
         if name in options:
-            checks.flag(name, options[name])
+            arguments.flag(name, options[name])
     if "betas" in options:
-        checks.betas("betas", options["betas"])
+        arguments.betas("betas", options["betas"])
 
 
 def check_state_dict(optimizer: Optimizer, state_dict: Any, keys: tuple[str, ...]) -> None:

@@ -86,3 +86,18 @@ def betas(name: str, value: object) -> None:
         raise refuse(name, cast(object, value), "a pair of numbers in [0, 1)")
     for i, beta in enumerate(pair):
         number(f"{name}[{i}]", beta, 0.0, 1.0, below=True)
+
+
+def positive(name: str, value: Any) -> float:
+    """`value` as a float; it must be a finite number above zero."""
+    number = float(value)
+    if not (math.isfinite(number) and number > 0.0):
+        raise refuse(name, value, "a finite number above 0")
+    return number
+
+
+def count(name: str, value: Any, least: int = 1) -> int:
+    """`value` as an int; it must be a whole number of at least `least`."""
+    if isinstance(value, bool) or int(value) != value or value < least:
+        raise refuse(name, value, f"a whole number of at least {least}")
+    return int(value)
