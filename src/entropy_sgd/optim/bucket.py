@@ -94,10 +94,12 @@ class Bucket:
         h = Langevin(gamma, **{name: group[name] for name in Langevin.FROM_GROUP})
         if self._fused(h):
             v = self.buffers[0] if self.buffers else ()
-            return kernel.langevin_step_(
-                h, self.x_prime, self.gradient, self.x, self.mu, v, self.kept, self.first, self.indices,
-                seed, t, l, group["maximize"],
+            offset = [sharding.offset(p) for p in self.params] if self.sharded else [0] * len(self.params)
+            distance_sq, gradient_sq = kernel.langevin_step_(
+                h, self.x_prime, self.gradient, self.x, self.mu, v, self.kept, self.first, self.first,
+                self.indices, offset, seed, t, l, group["maximize"],
             )  # fmt: skip
+            return self._total(distance_sq), self._total(gradient_sq)
         gradient = torch._foreach_neg(self.gradient) if group["maximize"] else self.gradient
         gradient_sq = self._begin(gradient, h.weight_decay, measure)
         z = None
@@ -111,10 +113,16 @@ class Bucket:
             return 0.0, gradient_sq
         return sum_of_squares(torch._foreach_sub(self.x, self.x_prime), self.params), gradient_sq
 
+    def _total(self, values: Sequence[float]) -> Tensor | float:
+        """The sum of `values`, one for each member, over the slices of all ranks."""
+        if not self.sharded:
+            return sum(values)
+        return sharding.total(torch.tensor(values, dtype=torch.float64), self.params)
+
     def _fused(self, h: Langevin) -> bool:
         """Whether the compiled step runs: wherever it can, unless the user chose another path."""
         fused, foreach = self.group["fused"], self.group["foreach"]
-        if fused is False or (foreach is not None and not fused) or h.inner != "sgd" or self.sharded:
+        if fused is False or (foreach is not None and not fused) or h.inner != "sgd":
             return False
         return kernel.serves(self.x_prime, self.gradient, (self.x, self.mu, self.kept, *self.buffers))
 
