@@ -18,6 +18,7 @@ from entropy_sgd import EntropyAdam, EntropySGD
 from entropy_sgd.optim import kernel
 from entropy_sgd.optim.langevin import Langevin, langevin_step
 from entropy_sgd.optim.noise import Span, gaussian, gaussian_by_torch
+from entropy_sgd.optim.rules import RULES
 from problem import Problem, run
 
 CPU = torch.device("cpu")
@@ -96,7 +97,7 @@ def hyper_parameters(**options) -> Langevin:
     defaults = {
         "gamma": 0.3,
         "weight_decay": 0.01,
-        "inner": "sgd",
+        "rule": RULES["sgd"],
         "inner_lr": 0.1,
         "inner_momentum": 0.9,
         "inner_nesterov": True,
