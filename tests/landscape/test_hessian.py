@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from entropy_sgd.landscape import hessian, hessian_eigenvalues
-from entropy_sgd.landscape._objective import Objective, objective
+from entropy_sgd.landscape.objective import Objective, objective
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # curvlinops' own imports use a deprecated function of torch
