@@ -174,3 +174,12 @@ def test_half_precision_is_measured_in_single(mlp: Any) -> None:
     torch.testing.assert_close(found.nodes, expected.nodes, rtol=1e-4, atol=1e-5)
     with pytest.raises(TypeError, match="dtype must be"):
         hessian_eigenvalues(*mlp, dtype=torch.float16)
+
+
+@pytest.mark.parametrize("value", ["many", None, 2.5, float("inf"), True])
+def test_numbers_of_the_wrong_kind_are_named(value: Any, mlp: Any) -> None:
+    with pytest.raises(ValueError, match=rf"draws must be a whole number of at least 2, got {value!r}"):
+        local_energy(*mlp, 0.1, draws=value)
+    if not isinstance(value, float | bool) or value == float("inf"):
+        with pytest.raises(ValueError, match=rf"sigma must be a finite number above 0, got {value!r}"):
+            local_energy(*mlp, value)
