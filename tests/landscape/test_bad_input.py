@@ -112,7 +112,7 @@ def test_complex_parameters(measure: Callable[..., Any], mlp: Any) -> None:
 
 
 @pytest.mark.parametrize("layer", [nn.Dropout(0.5), nn.BatchNorm1d(8)], ids=["dropout", "batch-norm"])
-def test_training_mode_is_said_and_eval_mode_measured(
+def test_training_mode_gives_a_warning_and_eval_mode_is_measured(
     layer: nn.Module, measure: Callable[..., Any], mlp: Any
 ) -> None:
     model = nn.Sequential(mlp.model[0], layer, nn.Tanh(), mlp.model[2])

@@ -64,7 +64,7 @@ def test_a_multiple_eigenvalue_comes_with_its_whole_space() -> None:
     )
 
 
-def test_magnitude_takes_both_signs_and_all_of_them_can_be_had() -> None:
+def test_magnitude_counts_both_signs_and_k_can_be_n() -> None:
     problem = quadratic([-7.0, 6.0, -5.0, 1.0, 0.5])
     found = hessian_eigenvectors(*problem, k=5, tolerance=1e-10)
     assert found.values.tolist() == pytest.approx([-7.0, 6.0, -5.0, 1.0, 0.5])
@@ -82,7 +82,7 @@ def test_vectors_by_parameter(mlp: Any) -> None:
     assert torch.equal(torch.cat([part.flatten(1) for part in parts.values()], dim=1), found.vectors)
 
 
-def test_too_few_steps_are_said(mlp: Any) -> None:
+def test_too_few_steps_give_a_warning(mlp: Any) -> None:
     with pytest.warns(RuntimeWarning, match="after 2 steps"):
         hessian_eigenvectors(*mlp, steps=2, tolerance=1e-6)
 

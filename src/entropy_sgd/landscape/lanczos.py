@@ -29,7 +29,7 @@ class Krylov:
 
     matrix: Tensor  # T (m, m), float64
     start: Tensor  # R (r, b), float64: the starting vectors in terms of the first block
-    basis: Tensor  # Q (m, n), one vector a row
+    basis: Tensor  # Q (m, n), one vector per row
     blocks: list[int]  # the number of vectors in each block
     coupling: Tensor  # B_m (r, size of the last block), float64; no rows if the space is invariant
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from entropy_sgd.arguments import count, number, positive
-from entropy_sgd.landscape.objective import Batches, LossFunction, finite, objective
+from entropy_sgd.landscape.objective import Batches, LossFunction, objective
 from entropy_sgd.landscape.runtime import Progress, generator
 from entropy_sgd.landscape.typed_torch import lengths
 
@@ -48,10 +48,10 @@ def adaptive_sharpness(
     """The largest rise of the loss over all of `batches` within |T_w^-1 e| <= rho, by projected ascent.
 
     In u = T_w^-1 e the ball is round and the gradient is T_w grad f. Each ascent moves by a length s along
-    that gradient and projects back onto the ball; s halves when the loss would fall and grows
-    again when it rises. The first ascent starts
-    at w (its first step is ASAM's), the others at random points of the sphere, because the gradient vanishes
-    at a minimum. The result is the best point of all ascents, so a lower bound of the maximum.
+    that gradient and projects back onto the ball; s halves when the loss would fall and grows again when it
+    rises. The first ascent starts at w (its first step is ASAM's), the others at random points of the sphere,
+    because the gradient vanishes at a minimum. The result is the best point of all ascents and hence a lower
+    bound of the maximum.
 
     Args:
         model: as for `hessian_eigenvalues`, including frozen parameters and eval mode.
@@ -72,7 +72,7 @@ def adaptive_sharpness(
     number("eta", eta)
     stream, bar = generator(seed), Progress("sharpness", progress)
     with objective(model, loss_fn, batches, dtype) as f:
-        finite("gradient", f.gradient(f.weights))
+        f.gradient(f.weights)  # raises if it is not finite at the weights themselves
         scale = f.weights.abs() + eta
 
         def at(u: Tensor) -> tuple[Tensor, Tensor]:
@@ -88,6 +88,7 @@ def adaptive_sharpness(
         u = rho * u / lengths(u)[:, None]
         u[0] = 0.0
         values, slopes = at(u)
+        base = float(values[0])  # f.start, with the rounding of the other values
         length = torch.full_like(values, 2 * rho)
         for i in range(steps):
             norms = lengths(slopes)[:, None]
@@ -102,5 +103,5 @@ def adaptive_sharpness(
             length = torch.where(better, 1.5 * length, length / 2).clamp(max=2 * rho)
             bar.at((i + 1) / steps)
         best = int(values.argmax())
-        rise = max(float(values[best]) - f.start, 0.0)
-        return AdaptiveSharpness(rise, f.start, scale * u[best] if rise else torch.zeros_like(scale))
+        rise = float(values[best]) - base
+        return AdaptiveSharpness(rise, f.start, scale * u[best])
