@@ -49,8 +49,34 @@ def test_the_rise_of_a_quadratic_loss() -> None:
     assert found.error < 0.2 * expected
 
 
-def test_against_a_model_that_is_perturbed_by_hand(problem: Any) -> None:
-    """The noise, as measured, really is multiplicative: recover the rises of each draw one by one."""
+def test_the_noise_is_multiplicative() -> None:
+    """The weights that the forward pass sees: w (1 + sigma z) with z ~ N(0, 1), and zeros stay zero."""
+    seen: list[Tensor] = []
+
+    class Recorder(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.w = nn.Parameter(torch.arange(-200, 201, dtype=torch.float64) / 100)
+
+        def forward(self, inputs: Tensor) -> Tensor:
+            seen.append(self.w.detach().clone())
+            return self.w.sum().expand(len(inputs))
+
+    model = Recorder()
+    batches = [(torch.zeros(2, 1), torch.zeros(2))]
+    local_energy(model, F.mse_loss, batches, 0.25, draws=10, error_fn=F.mse_loss)
+    w = model.w.detach()
+    assert w[200] == 0
+    weights = torch.stack(seen[-10:])
+    assert float(weights[:, 200].abs().max()) == 0.0
+    z = (weights / w - 1)[:, w != 0] / 0.25
+    assert abs(float(z.mean())) < 4 / math.sqrt(z.numel())
+    assert float(z.std()) == pytest.approx(1.0, abs=4 / math.sqrt(2 * z.numel()))
+    assert abs(float(torch.corrcoef(z)[0, 1])) < 0.2  # draws are independent
+
+
+def test_the_rises_are_the_share_of_wrong_answers_on_all_batches(problem: Any) -> None:
+    """From the outputs that a recording `error_fn` saw; the default function gives the same."""
     model, loss_fn, batches = problem
     model.double()
     seen: list[Tensor] = []
