@@ -33,7 +33,7 @@ def test_a_state_of_an_older_version_goes_on_to_the_same_bits(version, kind, ste
 
 
 @pytest.mark.parametrize(
-    "name", ["monitor", "fused", "inner_state", "outer_foreach", "nesterov", "abandoned"]
+    "name", ["monitor", "fused", "inner_state", "outer_foreach", "nesterov"]
 )
 def test_an_option_that_a_checkpoint_lacks_takes_its_default(name):
     problem = Problem()

@@ -1,4 +1,4 @@
-"""Whichever weights the model holds: cycles ended early, weights that others write, freeze, convert or save."""
+"""Which weights the model holds: cycles ended early, weights that others write, freeze, convert or save."""
 
 from __future__ import annotations
 
