@@ -149,8 +149,8 @@ def test_a_torch_optimizer_inside(kind, options, state):
     problem = Problem()
     params = problem.parameters()
     optimizer = LocalEntropy(
-        params, torch.optim.SGD, {"lr": 0.8}, L=4, gamma=0.2, weight_decay=0.03, alpha=0.6, noise=0.05, seed=5,
-        inner=kind, inner_options=options, inner_lr=0.02, inner_state=state,
+        params, torch.optim.SGD, {"lr": 0.8}, L=4, gamma=0.2, weight_decay=0.03, alpha=0.6, noise=0.05,
+        seed=5, inner=kind, inner_options=options, inner_lr=0.02, inner_state=state,
     )  # fmt: skip
     got = run(optimizer, params, problem, 24)
     expected = by_hand(problem, kind, options, state, 6, 4, 0.02, 0.05, 5)

@@ -145,7 +145,7 @@ def test_samplers_reproduce_mean_and_covariance_of_a_gaussian(inner, momentum):
 
 
 def test_the_thermostat_absorbs_the_noise_of_mini_batches():
-    """SGHMC heats up by the gradient's noise, whose strength it does not know; SGNHT keeps the temperature."""
+    """SGHMC heats up by the gradient's noise, which it does not know of; SGNHT keeps the temperature."""
     epsilon, eta, copies, spread = 1.0, 0.02, 4000, 2.0
     variance = {}
     for inner in ("sghmc", "sgnht"):
