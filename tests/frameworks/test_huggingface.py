@@ -79,7 +79,7 @@ def trainer(net: nn.Module, kind: type, folder: Path, **options: Any) -> Any:
 
 
 def bare(kind: type, accumulate: int = 1) -> tuple[list[Tensor], Any]:
-    """x after each step of the loop by hand, and the model, in which x stands."""
+    """x after each step of the loop by hand, of which the last ends its cycle; and the model, which holds x."""
     net = model()
     if kind is transformers.Trainer:
         optimizer = EntropySGD(net.parameters(), **OPTIONS)
@@ -98,6 +98,8 @@ def bare(kind: type, accumulate: int = 1) -> tuple[list[Tensor], Any]:
             (net(input_ids=ids, labels=ids).loss / accumulate).backward()
         nn.utils.clip_grad_norm_(net.parameters(), CLIP)
         optimizer.step()
+        if len(outer) + 1 == STEPS:
+            optimizer.finish()
         schedule.step()
         optimizer.eval()
         outer.append(weights(net))
@@ -182,6 +184,57 @@ def test_the_best_weights_stay_in_the_model(tmp_path):
     loss = best.evaluate()["eval_loss"]
     assert loss == pytest.approx(best.state.best_metric)
     assert torch.equal(weights(net), saved(Path(best.state.best_model_checkpoint)))
+
+
+class Stop(transformers.TrainerCallback):
+    """Stops training, as early stopping does, when an evaluation or an epoch has ended."""
+
+    def on_evaluate(self, args, state, control, **kwargs):
+        control.should_training_stop = True
+
+
+@KINDS
+@pytest.mark.parametrize("stop", [None, "steps", "epoch"])
+@pytest.mark.parametrize("schedule", ["constant", "linear"])
+def test_fewer_than_L_steps_give_a_trained_model(kind, stop, schedule, tmp_path, monkeypatch):
+    """Loss and saved weights are those of an L equal to the steps made, though a schedule ends at zero."""
+    steps = 4
+    monkeypatch.setitem(OPTIONS, "L", 50)
+    if schedule == "constant":
+        monkeypatch.setitem(globals(), "scheduler", lambda o: torch.optim.lr_scheduler.LambdaLR(o, lambda _: 1.0))
+    limits: dict[str, Any] = {"max_steps": steps, "save_strategy": "steps", "save_steps": 4}
+    if stop is not None:
+        limits = {"max_steps": 12, "eval_strategy": stop, "eval_steps": 4, "callbacks": [Stop()]}
+        if stop == "epoch":
+            limits["train_dataset"] = data()[: 4 * SIZE]
+    net = model()
+    run = trainer(net, kind, tmp_path, lr_scheduler_type=schedule, **limits)
+    run.train()
+    assert run.state.global_step == steps
+    optimizer = unwrapped([run.optimizer])[0]
+    assert (optimizer.outer_steps, optimizer.inner_steps) == (1, 0)
+
+    expected = model()
+    made = EntropySGD if kind is transformers.Trainer else EntropyAdam
+    groups = [[q for q in expected.parameters() if (q.dim() > 1) == matrix] for matrix in (True, False)]
+    params = expected.parameters() if kind is transformers.Trainer else [{"params": g} for g in groups]
+    twin = made(params, **{**OPTIONS, "L": steps})
+    if schedule == "linear":  # of the last step; that of the next, if training was to go on
+        twin.param_groups[0]["lr"] *= 1
+    rows = iter(data())
+    for _ in range(steps):
+        twin.zero_grad()
+        ids = torch.stack([next(rows)["input_ids"] for _ in range(SIZE)])
+        expected(input_ids=ids, labels=ids).loss.backward()
+        nn.utils.clip_grad_norm_(expected.parameters(), CLIP)
+        for before, group in zip(optimizer.param_groups, twin.param_groups, strict=True):
+            group["lr"] = before["lr"]
+        twin.step()
+    assert not torch.allclose(weights(net), weights(model()), atol=1e-3)
+    if schedule == "constant":
+        torch.testing.assert_close(weights(net), weights(expected), **CLOSE)
+    if stop is None:
+        assert torch.equal(saved(tmp_path / "checkpoint-4"), weights(net))
 
 
 def test_the_subclass_saves_the_outer_weights_whoever_asks(tmp_path):
