@@ -1,4 +1,4 @@
-"""What the frameworks' modules share: versions, wrappers, modes."""
+"""What the modules of the frameworks share: versions, wrappers, modes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import torch
 from torch import nn
 
 from entropy_sgd import EntropySGD
-from entropy_sgd.frameworks.outer import begin_anew, outer_weights, require, unwrapped
+from entropy_sgd.frameworks.outer_weights import outer_weights, unwrapped
+from entropy_sgd.frameworks.versions import require
 from network import batch, network, weights
 
 
@@ -49,6 +50,13 @@ def test_outer_weights_are_there_for_the_block_and_the_mode_is_kept():
     assert torch.equal(weights(model), inner)
 
 
+@pytest.mark.filterwarnings("error")
+def test_frameworks_look_at_x_before_the_first_outer_update_without_a_warning():
+    model, optimizer = trained(2)
+    with outer_weights(optimizer):
+        assert torch.equal(weights(model), weights(network()))
+
+
 def test_other_optimizers_are_no_concern():
     assert unwrapped([torch.optim.SGD(network().parameters(), lr=0.1), None]) == []
 
@@ -61,7 +69,7 @@ def test_weights_put_into_the_model_become_the_start_of_a_cycle(evaluating):
         optimizer.eval()
     placed = torch.linspace(-1, 1, weights(model).numel())
     nn.utils.vector_to_parameters(placed, model.parameters())
-    begin_anew(optimizer)
+    optimizer.restart()
     optimizer.eval()
     assert torch.equal(weights(model), placed)
     optimizer.train()
