@@ -37,10 +37,10 @@ from torch.nn.utils import clip_grad_norm_
 
 from entropy_sgd.lab import data, recipes
 from entropy_sgd.lab.recipes import Recipe
+from entropy_sgd.lab.runs.folder import RunFolder, Settings
 from entropy_sgd.lab.training import environment, loop, optimizers, speed, tasks
-from entropy_sgd.lab.training.folder import RunFolder, Settings
-from entropy_sgd.lab.training.group import Group
-from entropy_sgd.lab.training.loop import train
+from entropy_sgd.lab.training.processes import Processes
+from entropy_sgd.lab.training.trainer import train
 
 NAMES = ("mnistfc/entropy-sgd", "lenet/entropy-sgd", "char-lstm/entropy-adam")
 BLOCK = 40
@@ -143,9 +143,9 @@ def interruptions(recipe: Recipe, step_seconds: float, folder: Path) -> dict[str
     dataset = full_size(recipe)
     size = len(dataset.train) / (recipe.batch_size * (recipe.unroll or 1))  # an epoch, in steps
     spent: dict[str, list[float]] = collections.defaultdict(list)
-    first, outer_weights = Group.first, loop.outer_weights
+    first, outer_weights = Processes.first, loop.outer_weights
 
-    def timed_first(group: Group, work: Callable[[], Any]) -> Any:
+    def timed_first(group: Processes, work: Callable[[], Any]) -> Any:
         """The loop measures, saves and concludes inside `first`: the time of each, by its name."""
         begin = time.perf_counter()
         try:
@@ -166,7 +166,7 @@ def interruptions(recipe: Recipe, step_seconds: float, folder: Path) -> dict[str
     with (
         mock.patch.object(data, "load", return_value=dataset),
         mock.patch.object(loop, "outer_weights", timed_outer_weights),
-        mock.patch.object(Group, "first", timed_first),
+        mock.patch.object(Processes, "first", timed_first),
     ):
         train(settings, RunFolder(folder, settings), console=console, checkpoint_seconds=0.0)
     evaluations = spent["evaluation"][:EVALUATIONS]  # the one after them keeps the weights at the end

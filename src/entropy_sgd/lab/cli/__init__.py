@@ -1,8 +1,8 @@
 """The `entropy-sgd` command.
 
-Exit codes: 0 done; 2 something to mend in the command, the data or the output folder; 3 a loss that is not
-finite; 130 after Ctrl-C and 143 after SIGTERM, the run being saved. torch is imported when a command needs
-it, not before.
+Exit codes: 0 done; 2 an error in the command, the data, the output folder or the user's file; 3 a loss that
+is not finite; 130 after Ctrl-C and 143 after SIGTERM, with the run saved. torch is imported when a command
+needs it, not before.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from entropy_sgd.lab.data import DataError
 
 COMMANDS: dict[str, tuple[Callable[[list[str]], None], str]] = {
     "demo": (demo, "SGD, Adam and Entropy-SGD on real digits, offline, in three minutes, with a report"),
-    "train": (train, "train one recipe: entropy-sgd train lenet/entropy-sgd"),
-    "compare": (compare, "several optimizers and seeds at equal budgets: entropy-sgd compare lenet"),
+    "train": (train, "train one network by one method: entropy-sgd train lenet --method entropy-sgd"),
+    "compare": (compare, "several methods and seeds at equal budgets: entropy-sgd compare lenet"),
     "report": (report, "one HTML page from the folders of runs"),
     "data": (data, "list, fetch or verify the data"),
     "spectrum": (spectrum, "all eigenvalues of the Hessian, their density or the Fisher diagonal, of runs"),
     "local-entropy": (local_entropy, "local entropy at the weights of runs"),
-    "flatness": (flatness, "spectra and local entropies by optimizer, over seeds"),
+    "flatness": (flatness, "spectra and local entropies by recipe, over seeds"),
     "figures": (figures, "the paper's Fig. 1 and Fig. 3 from measured spectra"),
-    "valley": (valley, "draw local entropy on the valleys of the paper's first figure"),
+    "valley": (valley, "draw local entropy on the valleys of the paper's Fig. 2"),
 }
 
 
@@ -41,7 +41,7 @@ def usage() -> str:
         [
             "usage: entropy-sgd COMMAND [OPTIONS]",
             "",
-            "Train the networks of the Entropy-SGD paper and compare optimizers at equal budgets.",
+            "Train the networks of the Entropy-SGD paper, or your own, and compare methods at equal budgets.",
             "",
             *lines,
             "",

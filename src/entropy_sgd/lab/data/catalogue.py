@@ -1,6 +1,7 @@
 """What the published datasets consist of: each file, its SHA-256, and the addresses that serve it.
 
-This module knows names and hashes only. Checking and reading are in `files`, downloading in `download`.
+This module knows names and hashes only. Checking is in `files`, downloading in `download`; each dataset names
+the function that reads it.
 """
 
 from __future__ import annotations
@@ -111,3 +112,6 @@ DATASETS = {
         ),
     ),
 }
+
+READERS = {"mnist": "idx:mnist", "cifar10": "cifar10:cifar10", "ptb": "text:ptb", "warpeace": "text:warpeace"}
+"""What reads each: `MODULE:FUNCTION` of `entropy_sgd.lab.data`, called with the data folder and `final`."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-def ptb(data_dir: Path | None) -> Text:
+def ptb(data_dir: Path | None, *, final: bool = False) -> Text:
     """The Penn Treebank as Mikolov prepared it, by words, an `<eos>` after each line (Section 5.4.1).
 
     The vocabulary is that of the training text, the most frequent word first. The publisher gives a
@@ -42,7 +42,7 @@ def _words(path: Path) -> list[str]:
     return path.read_text(encoding="utf-8").replace("\n", " <eos> ").split()
 
 
-def warpeace(data_dir: Path | None) -> Text:
+def warpeace(data_dir: Path | None, *, final: bool = False) -> Text:
     """War and Peace by bytes: read so, its vocabulary is the paper's 87 (Section 5.4.2)."""
     return split_bytes("warpeace", files.require("warpeace", data_dir)[0])
 

@@ -8,7 +8,8 @@ embedded digits against 6.5 %.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from torch import Tensor, nn
 
@@ -154,3 +155,12 @@ class AllCNN(nn.Module):
     def forward(self, inputs: Tensor) -> Tensor:
         """Logits (B, classes)."""
         return self.network(inputs).mean(dim=(2, 3))
+
+
+NETWORKS: dict[str, Callable[..., nn.Module]] = {
+    "mnistfc": FullyConnected,
+    "lenet": LeNet,
+    "allcnn": AllCNN,
+    "small-mnistfc": partial(FullyConnected, hidden=(64,), dropout=0.0),
+    "small-lenet": partial(LeNet, channels=(10, 20), first_pool=2, hidden=128, dropout=0.0, batch_norm=False),
+}
