@@ -186,3 +186,16 @@ def test_version(capsys):
 
     assert main(["--version"]) == 0
     assert capsys.readouterr().out == f"entropy-sgd {entropy_sgd.__version__}\n"
+
+
+def test_without_the_extra_its_name_is_told():
+    program = """
+import sys
+sys.modules["tyro"] = None
+from entropy_sgd.__main__ import main
+assert main(["--help"]) == 0
+sys.exit(main(["train", "lenet/sgd"]))
+"""
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert found.returncode == 2
+    assert found.stderr == "error: the package tyro is missing: pip install 'entropy-sgd[lab]'\n"

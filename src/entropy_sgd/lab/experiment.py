@@ -102,8 +102,6 @@ def load(found: Source, copy: Path | None = None) -> tuple[Callable[[], Any], Ex
     `copy` is read if the file itself has gone or changed since.
     """
     if found not in _loaded:
-        import torch
-
         module = _execute(found, copy)
         make = getattr(module, found.name, None)
         if make is None and found.name == "experiment":
@@ -114,9 +112,15 @@ def load(found: Source, copy: Path | None = None) -> tuple[Callable[[], Any], Ex
                 f"{found.path} must define {found.name}, a function that returns an Experiment, or a class "
                 "like it: see docs/experiments.md"
             )
-        torch.manual_seed(0)
-        _loaded[found] = make, _checked(found, _made(found, make))
+        _remember(found, make)
     return _loaded[found]
+
+
+def _remember(found: Source, make: Callable[[], Any]) -> None:
+    import torch
+
+    torch.manual_seed(0)
+    _loaded[found] = make, _checked(found, _made(found, make))
 
 
 def again(found: Source, make: Callable[[], Any], seed: int) -> Any:
@@ -138,6 +142,8 @@ def again(found: Source, make: Callable[[], Any], seed: int) -> Any:
 def family(file: str | Path | Callable[[], Any]) -> Family:
     """The user's experiment with a recipe for every method."""
     found = source(file)
+    if callable(file):  # it is there already: its file is not executed a second time
+        _remember(found, file)
     chosen = load(found)[1]
     path = Path(found.path)
     name = path.stem if found.name == "experiment" else f"{path.stem}-{found.name}"

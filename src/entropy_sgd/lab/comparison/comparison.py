@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from entropy_sgd.lab import Diverged, LabError
 from entropy_sgd.lab.comparison.table import Row, cells, tabulate
@@ -82,7 +82,10 @@ def run(
     write_json(path / RESULT, {"rows": [asdict(row) for row in rows], "runs": summaries})
     headings, lines = cells(rows)
     limit = "at most " if any(recipe.stop_at_loss is not None for recipe in comparison.recipes) else ""
-    table = Table(*headings, title=f"{limit}{comparison.recipes[0].epochs:g} effective epochs each")
+    first = Column(headings[0], no_wrap=True)  # the names are what tells the rows apart
+    table = Table(
+        first, *headings[1:], title=f"{limit}{comparison.recipes[0].epochs:g} effective epochs each"
+    )
     for line in lines:
         table.add_row(*line)
     console.print(table)
