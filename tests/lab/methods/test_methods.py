@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from entropy_sgd.lab import Interrupted, LabError, methods, recipes, tasks
+from entropy_sgd.lab import Interrupted, LabError, discovery, methods, recipes, tasks
 from entropy_sgd.lab.cli.parse import override
 from entropy_sgd.lab.methods.base import Choice, Hints, Range
 from frameworks.launch import torchrun
@@ -137,3 +137,36 @@ def test_a_stretched_scope_ends_where_it_would_have_ended(schedule):
         optimizer = methods.build(stretched, torch.nn.Linear(2, 2), seed=0, steps=1000)
         scopes.append(optimizer._schedule(round(200 * ratio)))
     assert scopes[1] == pytest.approx(scopes[0])
+
+
+SIGN = """
+from dataclasses import dataclass
+from entropy_sgd.lab.methods.base import RATES, Method, Options
+
+@dataclass(frozen=True)
+class SignOptions(Options):
+    \"\"\"Descent along the signs of the gradient.\"\"\"
+    lr: float
+
+class Sign(Method):
+    name, options, search = "sign", SignOptions, {"lr": RATES}
+    def defaults(self, hints): return SignOptions(hints.lr / 50)
+    def build(self, options, model, *, seed, steps):
+        import torch
+        return torch.optim.Rprop(model.parameters(), lr=options.lr, etas=(0.5, 1.0001))
+
+METHOD = Sign()
+"""
+
+
+def test_a_method_is_one_file(tmp_path, monkeypatch):
+    (tmp_path / "sign.py").write_text(SIGN)
+    monkeypatch.setattr(methods, "__path__", [*methods.__path__, str(tmp_path)])
+    (module,) = discovery.modules("entropy_sgd.lab.methods", [str(tmp_path)])
+    monkeypatch.setitem(methods.METHODS, "sign", module.METHOD)
+    chosen = recipe("sign")
+    whole = start(chosen, tmp_path / "whole")
+    assert whole["recipe"] == "mnistfc/sign"
+    with pytest.raises(Interrupted), watched(stop=26):
+        start(chosen, tmp_path / "parts")
+    assert start(chosen, tmp_path / "parts")["weights_sha256"] == whole["weights_sha256"]
