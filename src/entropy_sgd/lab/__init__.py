@@ -39,7 +39,7 @@ class Interrupted(LabError):
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> LabError:
-    """The error for a name nobody knows: the closest ones first, and all of them."""
+    """The error for an unknown name: it lists the closest names, then all of them."""
     known = list(known)
     close = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
     hint = f" Did you mean {' or '.join(close)}?" if close else ""

@@ -99,7 +99,7 @@ _loaded: dict[Source, tuple[Callable[[], Any], Experiment]] = {}
 def load(found: Source, copy: Path | None = None) -> tuple[Callable[[], Any], Experiment]:
     """What makes the experiment, and what it has made with torch seeded by 0: once in a process.
 
-    `copy` is read if the file itself has gone or changed since.
+    `copy` is read if the file itself is missing or changed.
     """
     if found not in _loaded:
         module = _execute(found, copy)
@@ -177,11 +177,11 @@ def _execute(found: Source, copy: Path | None) -> ModuleType:
     contents = [entry.read_bytes() for entry in candidates if entry.is_file()]
     content = next((c for c in contents if hashlib.sha256(c).hexdigest() == found.sha256), None)
     if content is None:
-        raise LabError(f"{path} has gone or changed since this run was made with it")
+        raise LabError(f"{path} is missing or was changed since the run was made with it")
     module = ModuleType(path.stem)
     module.__file__ = str(path)
     folder = str(path.parent)
-    if folder not in sys.path:  # as for a script: what lies beside it can be imported
+    if folder not in sys.path:  # as for a script: modules beside it can be imported
         sys.path.insert(0, folder)
     sys.modules.setdefault(module.__name__, module)
     with users_code(found.path):

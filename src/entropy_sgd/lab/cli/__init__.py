@@ -83,7 +83,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
-    except BrokenPipeError:  # the reader of our output has gone, as in `entropy-sgd data list | head -1`
+    except BrokenPipeError:  # the reader of our output has closed it, as in `entropy-sgd data list | head -1`
         sys.stderr.close()
         return 141
     except OSError as error:  # no permission, no space: the message has the file

@@ -38,7 +38,7 @@ class Compare:
     overwrite: bool = False
     """Replace the comparison in the folder."""
     data_dir: Path | None = None
-    """Where the data lie; by default $ENTROPY_SGD_DATA, else the cache folder."""
+    """Folder of the data; by default $ENTROPY_SGD_DATA, else the cache folder."""
     device: str = "auto"
     """cpu, cuda, cuda:1, …; auto takes a GPU if there is one."""
 
@@ -50,7 +50,7 @@ class Demo:
     out: Path = Path("runs/demo")
     """Folder of the comparison and its report; a demonstration stopped there is continued."""
     overwrite: bool = False
-    """Begin anew."""
+    """Start over."""
 
 
 def chosen_recipes(family: Family, options: Compare) -> list[Recipe]:
@@ -81,7 +81,7 @@ def compare(arguments: list[str]) -> None:
             print(f"{usage}\n\n{recipe_list()}\n\nentropy-sgd compare NETWORK --help shows the options.")
             return
         raise LabError(f"the name of a network must come first. {usage}\n{recipe_list()}")
-    family = find(arguments[0])  # an unknown one is better refused before its options are
+    family = find(arguments[0])  # an unknown network is refused before its options are read
     options = parse(Compare, arguments[1:], f"compare {arguments[0]}")
     chosen = chosen_recipes(family, options)
 

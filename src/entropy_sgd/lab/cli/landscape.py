@@ -31,7 +31,7 @@ class Spectra:
     overwrite: bool = False
     """Measure again what there is a file of."""
     data_dir: Path | None = None
-    """Where the data lie; by default $ENTROPY_SGD_DATA, else the cache folder."""
+    """Folder of the data; by default $ENTROPY_SGD_DATA, else the cache folder."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class LocalEntropies:
     overwrite: bool = False
     """Measure again what there is a file of."""
     data_dir: Path | None = None
-    """Where the data lie; by default $ENTROPY_SGD_DATA, else the cache folder."""
+    """Folder of the data; by default $ENTROPY_SGD_DATA, else the cache folder."""
 
 
 @dataclass(frozen=True)

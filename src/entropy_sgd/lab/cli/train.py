@@ -33,7 +33,7 @@ class Train:
     overwrite: bool = False
     """Replace the run in the folder."""
     data_dir: Path | None = None
-    """Where the data lie; by default $ENTROPY_SGD_DATA, else the cache folder."""
+    """Folder of the data; by default $ENTROPY_SGD_DATA, else the cache folder."""
     device: str = "auto"
     """cpu, cuda, cuda:1, …; auto takes a GPU if there is one."""
     checkpoint_seconds: float = 30.0

@@ -1,4 +1,4 @@
-"""Comparing methods: several runs at equal budgets, and what their summaries say together.
+"""Comparing methods: several runs at equal budgets, and the statistics of their results.
 
 comparison.py   the runs, resumable
 table.py        a row for each recipe

@@ -1,4 +1,4 @@
-"""What several seeds say: mean, standard deviation, paired differences with their uncertainty."""
+"""Statistics over seeds: mean, standard deviation, paired differences with their uncertainty."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def load(name: str, data_dir: Path | None = None, *, final: bool = False) -> Ima
     Args:
         name: one of `names()`, `idx:FOLDER` for images of the user's own in MNIST's format, or
             `text:FILE` for any file, read as bytes.
-        data_dir: where the published data lies; see `data_root`.
+        data_dir: folder of the published data; see `data_root`.
         final: train on all of the publisher's training set. Otherwise a validation set is cut from it where
             the publisher gives none.
 

@@ -1,6 +1,6 @@
 """Mini-batches of data held in memory: cut by index, in this process, resumable at any batch.
 
-The two training iterators never end. Where they stand is two numbers, the epoch and the next batch in it,
+The two training iterators never end. Their position is two numbers, the epoch and the next batch in it,
 and everything they will give is a function of these, the data and the arguments: `state_dict` is those
 two numbers. Processes that train together walk in step: each takes its own part of every batch of the group,
 `batch_size` of its `ranks x batch_size` samples.
@@ -66,7 +66,7 @@ class _Batches:
         return self._epoch, self._position - 1
 
     def state_dict(self) -> dict[str, int]:
-        """Where the walk stands, as plain numbers."""
+        """The position, as plain numbers."""
         return {"epoch": self._epoch, "position": self._position}
 
     def load_state_dict(self, state: Mapping[str, int]) -> None:
@@ -85,7 +85,7 @@ class ShuffledBatches(_Batches):
 
     The order is a function of the seed and the epoch alone, so torch's global generator is neither used nor
     moved. The last, shorter batch of an epoch is dropped: every gradient is then a mean over `batch_size`
-    samples, as the count of effective epochs assumes, and batch normalisation never meets a handful. Which
+    samples, as the count of effective epochs assumes, and batch normalisation never sees just a few. Which
     samples are left out changes with the order, so none is left out for good.
 
     Args:

@@ -15,7 +15,7 @@ class File:
     """One file of a dataset, as its publisher gives it."""
 
     path: str
-    """Where it lies below the data folder, with forward slashes."""
+    """Its path below the data folder, with forward slashes."""
     sha256: str
     urls: tuple[str, ...] = ()
     """Addresses of this very file, the first being asked first; empty when it comes inside an archive."""

@@ -50,7 +50,7 @@ def warpeace(data_dir: Path | None, *, final: bool = False) -> Text:
 def split_bytes(name: str, path: Path) -> Text:
     """Any file, read as bytes: the first 80 % to train on, the next 10 % to validate, the last to test.
 
-    The vocabulary is the sorted bytes of the whole file, so that no part meets one it has no index for: of
+    The vocabulary is the sorted bytes of the whole file, so that every part has an index for each byte: of
     the test set it tells which bytes occur, nothing more. The paper's split has a validation part of its
     own, so `final` changes nothing.
     """

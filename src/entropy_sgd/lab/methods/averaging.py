@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 class Averaging:
     """An optimizer and the average of the weights it passes through, kept in an `AveragedModel`.
 
-    `due` says of the number of steps made whether the weights then are to enter the average.
+    `due(steps)` is whether the weights after that many steps enter the average.
     """
 
     def __init__(self, optimizer: Any, model: nn.Module, average: Any, due: Callable[[int], bool]) -> None:

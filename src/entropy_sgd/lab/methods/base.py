@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Options:
-    """What a method can be told. Each has a learning rate `lr`, which the recipe's drops divide."""
+    """The options of a method. Each has a learning rate `lr`, which the recipe's drops divide."""
 
 
 @dataclass(frozen=True)
 class Hints:
-    """What is known of a network before a method is tuned on it: where its options start."""
+    """What is known of a network before a method is tuned on it, from which its options start."""
 
     lr: float = 0.1
     """A rate at which SGD with `momentum` trains well."""
@@ -124,7 +124,7 @@ class Method(ABC, Generic[O]):
         return nullcontext()
 
     def diagnostics(self, optimizer: Any) -> dict[str, float | None]:
-        """What the optimizer can tell, for metrics.jsonl; None where it cannot yet."""
+        """Figures for metrics.jsonl; None before there is a value."""
         return {}
 
 

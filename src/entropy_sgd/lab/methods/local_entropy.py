@@ -36,7 +36,7 @@ class LocalEntropyOptions(InnerOptions):
     inner_options: tuple[str, ...] = ()
     """Options of an inner class of torch.optim: weight_decay=0.01"""
     inner_state: Literal["reset", "keep"] = "reset"
-    """Whether momentum and moments of the Langevin loop start anew in each cycle or live on."""
+    """Whether momentum and moments of the Langevin loop start from zero in each cycle or are kept."""
     schedule: str = "exponential"
     """Scoping: constant, exponential, linear, quadratic, bounded-exponential, match-gradient, focus; those
     that have γ₀ and γ₁ take gamma0 and gamma1."""
@@ -140,7 +140,7 @@ def _inner(name: str) -> Any:
 
 
 def _schedule(options: LocalEntropyOptions, updates: int) -> Any:
-    """The scoping; one that has to know the number of outer updates of the run is told."""
+    """The scoping; one that needs the number of outer updates of the run receives it."""
     from entropy_sgd import scoping
 
     kinds = {

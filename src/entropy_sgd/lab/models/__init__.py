@@ -28,7 +28,7 @@ def names() -> list[str]:
 
 
 def options(name: str) -> list[str]:
-    """What a network can be told."""
+    """The options of a network."""
     if name not in _NETWORKS:
         raise ValueError(str(unknown("network", name, _NETWORKS)))
     return list(inspect.signature(_NETWORKS[name]).parameters)

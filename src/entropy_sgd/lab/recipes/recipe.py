@@ -77,7 +77,7 @@ class Recipe:
     vocabulary: int | None = None
     """Text only: size of the network's vocabulary; None: that of the data."""
     train_limit: int | None = None
-    """Train on so many images, evenly spaced in the data, or on the first so many tokens; None: on all."""
+    """Train on this many images, evenly spaced in the data, or on the first this many tokens; None: all."""
     unroll: int | None = None
     """Time steps of truncated back-propagation; text only."""
     sum_over_time: bool = False
@@ -98,7 +98,7 @@ class Recipe:
     threads: int | None = None
     """Threads to compute with; None: torch's own choice. For speed: it changes the rounding."""
     channels_last: bool = False
-    """The channels of a pixel lie side by side in memory; of no effect on networks without convolutions. For
+    """The channels of a pixel lie side by side in memory; no effect on networks without convolutions. For
     speed: it changes the rounding, and the order in which dropout draws."""
     compile: bool = False
     """Train through `torch.compile`, which needs a C++ compiler and takes a minute or so; LSTMs stay as they

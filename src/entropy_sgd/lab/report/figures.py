@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from entropy_sgd.lab import metrics
 from entropy_sgd.lab.runs.reading import Run
 
-# Okabe and Ito's colours, told apart by colour-blind readers too.
+# Okabe and Ito's colours, which colour-blind readers can tell apart.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 
 STYLE: dict[Any, Any] = {

@@ -16,7 +16,7 @@ from entropy_sgd.lab.runs.records import Record, flatten, read_json
 
 @dataclass(frozen=True)
 class Run:
-    """What a run's folder says."""
+    """The contents of a run's folder."""
 
     path: Path
     settings: Record
@@ -86,7 +86,7 @@ def collect(paths: Iterable[Path]) -> list[Run]:
 
 
 def require_finished(run: Run) -> Record:
-    """The summary of a run that has come to its end; an error that says what to do for any other."""
+    """The summary of a finished run; for any other, an error with what to do."""
     if run.summary is None:
         raise LabError(
             f"{run.path} is not finished: continue it with "

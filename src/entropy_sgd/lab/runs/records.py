@@ -36,7 +36,7 @@ def write_json(path: Path, content: object) -> None:
 
 
 def read_json(path: Path) -> Record:
-    """Read a JSON file, or say what is wrong with it."""
+    """Read a JSON file; an error names it."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:

@@ -1,4 +1,4 @@
-"""What the terminal says of a measurement."""
+"""Showing a measurement on the terminal."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def load(
 ) -> Task:
     """The task of a recipe, its data read from disk or made by the user's file.
 
-    `copy` is a copy of that file, in case it has gone or changed.
+    `copy` is a copy of that file, in case the original is missing or changed.
     """
     if recipe.source is not None:
         found = experiment.load(recipe.source, copy)

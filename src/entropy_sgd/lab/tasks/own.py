@@ -209,7 +209,7 @@ def _together(first: Samples, second: Samples) -> Samples:
 
 
 def _refuse_foreign(recipe: Recipe) -> None:
-    """Options that belong to the paper's networks have no effect here: better to say so."""
+    """Options that belong to the paper's networks have no effect here, so they are refused."""
     assert recipe.source is not None
     for option in ("dropout", "batch_norm", "vocabulary", "unroll"):
         if getattr(recipe, option) is not None:

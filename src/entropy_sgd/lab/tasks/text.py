@@ -22,7 +22,7 @@ from entropy_sgd.lab.tasks.base import Measured, Part, Share, network
 
 State = tuple[Tensor, Tensor] | None
 Window = tuple[Tensor, Tensor, State]
-"""Inputs, targets, and the state to meet them with."""
+"""Inputs, targets, and the state to start from."""
 
 
 class LanguageModel:
@@ -53,7 +53,7 @@ class LanguageModel:
         return self._drawn
 
     def loss(self, batch: Window) -> Tensor:
-        """The mean loss per token; the first call on a batch gives the state that the next one meets."""
+        """The mean loss per token; the first call on a batch sets the state for the next one."""
         inputs, targets, before = batch
         logits, hidden = self.forward(inputs, before)
         if batch is self._drawn:

@@ -34,7 +34,7 @@ def threads(count: int | None) -> Generator[None]:
 
 
 def require_compiler(recipe: Recipe, device: torch.device) -> None:
-    """Refuse a recipe that is to be compiled where there is nothing to compile it with."""
+    """Refuse to compile where there is no compiler."""
     if not recipe.compile or device.type != "cpu":  # for a GPU torch brings its own compiler
         return
     from torch._inductor.cpp_builder import get_cpp_compiler
@@ -52,8 +52,8 @@ def compile_forward(task: Task) -> None:
     """Let training batches go through a compiled network; `task.model` itself stays as it is.
 
     So the names in its `state_dict` stay too, and evaluations, whose batches differ in size, need no
-    compiling. Weights are arguments of the compiled network, not constants: what optimizers write into them
-    is heeded. It is compiled at the first batch, whose shape all batches of training have.
+    compiling. Weights are arguments of the compiled network, not constants, so it sees what optimizers
+    write into them. It is compiled at the first batch, whose shape all batches of training have.
     """
     # Every further network of a class is compiled beside those before it, and after eight torch gives up in
     # silence: a comparison has more runs than that.
@@ -62,7 +62,7 @@ def compile_forward(task: Task) -> None:
 
 
 def try_out(task: Task) -> None:
-    """One gradient that nobody uses, at which wrappers set themselves up; weights and statistics stay."""
+    """Compute one gradient and drop it, so that wrappers set themselves up; weights and statistics stay."""
     untouched = {name: value.clone() for name, value in task.model.state_dict().items()}
     try:
         task.loss(task.draw()).backward()

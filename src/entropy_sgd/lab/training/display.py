@@ -40,7 +40,7 @@ def shown(metric: str) -> dict[str, Shown]:
 
 
 def duration(seconds: float) -> str:
-    """Seconds as people say them."""
+    """Seconds as hours, minutes and seconds."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return (

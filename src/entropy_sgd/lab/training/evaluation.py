@@ -16,7 +16,7 @@ def judged_weights(task: Task, method: Method[Any], optimizer: Any) -> Generator
     """Inside, the model is in evaluation mode and holds the weights to judge and their batch statistics.
 
     The statistics gathered in training belong to the weights that were trained; those of the weights to judge
-    are computed anew from training data. Afterwards weights and statistics are those of training again, and
+    are recomputed from training data. Afterwards weights and statistics are those of training again, and
     no generator has moved.
     """
     model = task.model

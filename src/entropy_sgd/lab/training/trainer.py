@@ -62,7 +62,7 @@ class Progress:
     """How far a run is; part of its checkpoint."""
 
     total: int
-    """Steps of the whole run; fewer than the recipe's epochs make, once `stop_at_loss` has struck."""
+    """Steps of the whole run; fewer than the recipe's epochs make, once `stop_at_loss` is reached."""
     step: int = 0
     seconds: float = 0.0
     losses: float = 0.0
@@ -172,7 +172,7 @@ class Trainer:
                 took = duration(self.progress.seconds)
                 display.say(f"{self.title}: {describe(summary)} in {took}: {self.folder.path}")
                 (signum,) = processes.max(self.stop.received or 0)
-                if signum:  # for whoever would start the next run
+                if signum:  # so that a comparison does not start the next run
                     raise Interrupted(int(signum), f"stopped after the end of {self.title}")
                 return summary
         except Diverged as error:
@@ -206,7 +206,7 @@ class Trainer:
                 progress.losses, progress.count = 0.0, 0
                 if reached:
                     progress.total = progress.step
-            # a signal or a clock of one process is heeded by all
+            # a signal or a clock of one process counts for all
             signum, due = processes.max(self.stop.received or 0, now - saved_at >= pause)
             if signum or due or progress.step == progress.total:
                 before = time.monotonic()
@@ -221,7 +221,7 @@ class Trainer:
                 raise Interrupted(int(signum), f"stopped at {where}, and saved: use --resume")
 
     def _step(self) -> float:
-        """One step of the method on the next batch; the learning rate it was told."""
+        """One step of the method on the next batch; returns its learning rate."""
         lr = self.base_lr * self.recipe.drops.scale(self.epoch)
         for group in self.optimizer.param_groups:
             group["lr"] = lr
