@@ -163,7 +163,7 @@ def family(file: str | Path | Callable[[], Any]) -> Family:
         evaluate_every=min(1.0, chosen.epochs),
         source=found,
     )
-    return Family(name, base, Hints(), (base,))
+    return Family(name, base, Hints(), (base,), ("sgd", "adam", "entropy-sgd"))
 
 
 def metric_name(chosen: Experiment) -> str:
@@ -178,12 +178,12 @@ def _execute(found: Source, copy: Path | None) -> ModuleType:
     content = next((c for c in contents if hashlib.sha256(c).hexdigest() == found.sha256), None)
     if content is None:
         raise LabError(f"{path} is missing or was changed since the run was made with it")
-    module = ModuleType(path.stem)
+    module = ModuleType(f"{path.stem}_{found.sha256[:12]}")  # two files may have the same name
     module.__file__ = str(path)
     folder = str(path.parent)
     if folder not in sys.path:  # as for a script: modules beside it can be imported
         sys.path.insert(0, folder)
-    sys.modules.setdefault(module.__name__, module)
+    sys.modules[module.__name__] = module
     with users_code(found.path):
         exec(compile(content, found.path, "exec"), vars(module))
     return module

@@ -22,7 +22,8 @@ class Compare:
     """
 
     methods: Annotated[tuple[str, ...], tyro.conf.arg(aliases=("--optimizers",))] = ()
-    """Methods to compare, the baseline first; by default those with a recipe of their own."""
+    """Methods to compare, the baseline first; by default those with a recipe of their own, or
+    sgd, adam and entropy-sgd on your own file."""
     seeds: tuple[int, ...] = (0, 1, 2)
     """Seeds; each decides the same initial weights and order of the data for all methods."""
     budget: float | None = None
@@ -55,7 +56,7 @@ class Demo:
 
 def chosen_recipes(family: Family, options: Compare) -> list[Recipe]:
     """The recipes to compare, changed as asked and brought to the same budget."""
-    names = options.methods or tuple(recipe.method for recipe in family.written)
+    names = options.methods or family.compared()
     chosen: list[Recipe] = []
     for name in dict.fromkeys(names):
         changes: list[str] = []

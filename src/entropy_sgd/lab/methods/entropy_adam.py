@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from entropy_sgd.lab.methods.base import ADAM_RATES, BETAS, Hints, arguments
-from entropy_sgd.lab.methods.langevin import SEARCH, AroundAlgorithm1, InnerOptions, inner_defaults
+from entropy_sgd.lab.methods.langevin import FIXED, SEARCH, AroundAlgorithm1, InnerOptions, inner_defaults
 
 if TYPE_CHECKING:
     from torch import nn
@@ -39,7 +39,7 @@ class EntropyAdam(AroundAlgorithm1[EntropyAdamOptions]):
 
         chosen = arguments(options)
         gamma = entropy_sgd.scoping.Exponential(chosen.pop("gamma0"), chosen.pop("gamma1"))
-        return entropy_sgd.EntropyAdam(model.parameters(), gamma=gamma, seed=seed, **chosen)
+        return entropy_sgd.EntropyAdam(model.parameters(), gamma=gamma, seed=seed, **chosen, **FIXED)
 
 
 METHOD = EntropyAdam()

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from entropy_sgd.lab.methods.base import MOMENTA, Hints, Range, arguments
-from entropy_sgd.lab.methods.langevin import SEARCH, AroundAlgorithm1, InnerOptions, inner_defaults
+from entropy_sgd.lab.methods.langevin import FIXED, SEARCH, AroundAlgorithm1, InnerOptions, inner_defaults
 
 if TYPE_CHECKING:
     from torch import nn
@@ -39,7 +39,7 @@ class EntropySGD(AroundAlgorithm1[EntropySGDOptions]):
 
         chosen = arguments(options)
         gamma = entropy_sgd.scoping.Exponential(chosen.pop("gamma0"), chosen.pop("gamma1"))
-        return entropy_sgd.EntropySGD(model.parameters(), gamma=gamma, seed=seed, **chosen)
+        return entropy_sgd.EntropySGD(model.parameters(), gamma=gamma, seed=seed, **chosen, **FIXED)
 
 
 METHOD = EntropySGD()

@@ -22,6 +22,12 @@ class Family:
     """Where their options start."""
     written: tuple[Recipe, ...] = ()
     """Recipes with every number chosen for them: the paper's and the demonstration's."""
+    usual: tuple[str, ...] = ()
+    """Methods to compare if none is named; by default those of `written`."""
+
+    def compared(self) -> tuple[str, ...]:
+        """The methods to compare if none is named."""
+        return self.usual or tuple(recipe.method for recipe in self.written)
 
     def methods(self) -> list[str]:
         """The methods that this experiment has a recipe for, those written by hand first."""
