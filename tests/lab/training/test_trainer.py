@@ -220,14 +220,6 @@ def test_a_signal_at_the_last_step_is_not_forgotten(run, tiny_images, monkeypatc
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["status"] == "finished"
 
 
-def test_a_ragged_last_batch_does_not_spoil_the_statistics(tiny_images):
-    recipe = replace(tiny_images, train_limit=1001, statistics_samples=2000)
-    task = tasks.build(recipe, data.load("digits"), 0, torch.device("cpu"))
-    assert [len(batch) for batch in task.statistics_batches()] == [200] * 5
-    few = tasks.build(replace(recipe, statistics_samples=60), data.load("digits"), 0, torch.device("cpu"))
-    assert [len(batch) for batch in few.statistics_batches()] == [60]
-
-
 def test_sgld_reports_its_decaying_step(run, tiny_images, tmp_path):
     run(replace(tiny_images, optimizer=recipes.get("lenet/sgld").optimizer, epochs=1))
     line = records(tmp_path / "run")[-1]
