@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import logging
 import math
 import subprocess
@@ -15,7 +16,9 @@ from torch import nn
 
 from entropy_sgd import EntropyAdam, EntropySGD
 from entropy_sgd.optim import kernel
+from entropy_sgd.optim.langevin import Langevin, langevin_step
 from entropy_sgd.optim.noise import Span, gaussian, gaussian_by_torch
+from entropy_sgd.optim.rules import RULES
 from problem import Problem, run
 
 CPU = torch.device("cpu")
@@ -88,6 +91,69 @@ def test_steps_agree_with_the_readable_path(compiled, instruction_set, momentum,
                     results[0][1].state[p][name], optimizer.state[q][name], rtol=1e-4, atol=2e-5
                 )
         assert results[0][1].diagnostics() == pytest.approx(optimizer.diagnostics(), rel=1e-4)
+
+
+def hyper_parameters(**options) -> Langevin:
+    defaults = {
+        "gamma": 0.3,
+        "weight_decay": 0.01,
+        "rule": RULES["sgd"],
+        "inner_lr": 0.1,
+        "inner_momentum": 0.9,
+        "inner_nesterov": True,
+        "inner_betas": (0.9, 0.999),
+        "inner_eps": 1e-8,
+        "noise": 0.5,
+        "alpha": 0.75,
+    }
+    return Langevin(**{**defaults, **options})
+
+
+def arrays(n: int) -> list[torch.Tensor]:
+    """x', its gradient, x, mu, v and a place for grad f(x)."""
+    generator = torch.Generator().manual_seed(n)
+    return [torch.randn(n, generator=generator) for _ in range(6)]
+
+
+@pytest.mark.parametrize("instruction_set", [0, 1, 2])
+@pytest.mark.parametrize("first", [True, False])
+def test_a_shard_gets_the_elements_of_the_whole(compiled, instruction_set, first):
+    """Slices at any place, on tiles and off them, are stepped as the same slices of the whole tensor."""
+    if compiled.entropy_choose(instruction_set) != instruction_set:
+        pytest.skip("this processor lacks the instruction set")
+    n, h = 40_000, hyper_parameters()
+    whole, parts = arrays(n), arrays(n)
+    cuts = [0, 1, 64, 65, 100, 100, 16_384, 16_400, 39_999, n]
+    slices = [slice(a, b) for a, b in itertools.pairwise(cuts)]
+    shards = [[a[s] for s in slices] for a in parts]
+    count = len(slices)
+
+    def step(tensors, parameters, offsets):
+        flags = [first] * len(offsets)
+        return kernel.langevin_step_(h, *tensors, flags, flags, parameters, offsets, 7, 3, 2, False)
+
+    distance, gradient = step([[a] for a in whole], [5], [0])
+    distances, gradients = step(shards, [5] * count, [s.start for s in slices])
+    for a, b in zip(whole, parts, strict=True):
+        assert torch.equal(a, b)
+    assert sum(distances) == pytest.approx(distance[0], rel=1e-6)
+    assert sum(gradients) == pytest.approx(gradient[0], rel=1e-6)
+    assert distances[4] == 0  # the empty shard
+
+
+@pytest.mark.parametrize("reset", [True, False])
+def test_momentum_starts_at_zero_only_where_it_is_reset(compiled, reset):
+    h = hyper_parameters(noise=0.0)
+    x_prime, gradient, x, mu, v, kept = arrays(300)
+    zero = torch.zeros_like(v)
+    expected = langevin_step(h, x_prime, gradient, x_prime, x_prime, [zero if reset else v.clone()], 1, None)
+    start = x_prime.clone()
+    kernel.langevin_step_(
+        h, [x_prime], [gradient], [x], [mu], [v], [kept], [True], [reset], [0], [0], 0, 0, 0, False
+    )
+    torch.testing.assert_close((x_prime, mu, (v,)), expected, rtol=1e-5, atol=1e-6)
+    assert torch.equal(x, start)
+    torch.testing.assert_close(kept, gradient + h.weight_decay * start, rtol=1e-6, atol=1e-7)
 
 
 def test_neither_weights_nor_sums_depend_on_the_number_of_threads(compiled):
@@ -323,4 +389,4 @@ def test_the_runtime_is_torchs_though_another_package_brought_one(compiled):
         "    if low <= address < high: print(line.split(maxsplit=5)[5])\n"
     )
     output = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
-    assert str(Path(torch.__file__).parent) in output
+    assert str(Path(torch.__file__).resolve().parent) in output

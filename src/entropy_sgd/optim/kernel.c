@@ -52,6 +52,7 @@ typedef struct {
     float *x, *mu, *v, *kept;
     int64_t numel, start, parameter;
     int64_t first; /* nonzero at the first step of a cycle: line 1, and kept = grad f(x) */
+    int64_t reset; /* nonzero: the first step starts from v = 0, otherwise from the v of the last cycle */
 } Tensor;
 
 typedef struct {
@@ -112,7 +113,7 @@ static Gaussian gaussian = gaussian_base;
 /* Of the interface between this file and kernel.py. */
 int entropy_version(void)
 {
-    return 2;
+    return 3;
 }
 
 int entropy_size(void)
@@ -186,8 +187,8 @@ int64_t entropy_chunks(const Tensor *tensors, int64_t count, int64_t *ends)
 }
 
 /* With `out`, fills out[i] with the whole tiles of noise that tensor i touches. Without, makes a Langevin step
- * on every tensor and adds up `total` = {|x - x'|^2, |grad f(x)|^2 of those at their first step}. `sums` has
- * room for two numbers a chunk. */
+ * on every tensor; total[2 i] and total[2 i + 1] receive |x - x'|^2 of tensor i, and its |grad f(x)|^2 if this is
+ * its first step. `sums` has room for two numbers a chunk. */
 void entropy_run(Step *step, const int64_t *ends, double *sums, float *const *out, Parallel parallel,
                  int32_t threads, double *total)
 {
@@ -203,8 +204,9 @@ void entropy_run(Step *step, const int64_t *ends, double *sums, float *const *ou
     else
         work(&job);
     if (total)
-        for (int64_t i = 0; i < job.chunks; i++) {
-            total[0] += sums[2 * i];
-            total[1] += sums[2 * i + 1];
-        }
+        for (int64_t tensor = 0, i = 0; tensor < step->count; tensor++)
+            for (; i < ends[tensor]; i++) {
+                total[2 * tensor] += sums[2 * i];
+                total[2 * tensor + 1] += sums[2 * i + 1];
+            }
 }

@@ -21,7 +21,8 @@ from torch import Tensor
 
 from entropy_sgd.optim.langevin import Langevin
 
-VERSION = 2
+VERSION = 3
+FIELDS = 11  # 64-bit integers that describe a tensor in kernel.c
 TILE = 64
 AVX512 = 2
 
@@ -80,7 +81,7 @@ def _parallel() -> ctypes.c_void_p | None:
     mapped = {line.split(maxsplit=5)[5] for line in lines if "/" in line}
     runtimes = sorted(path for path in mapped if re.search(r"/lib(gomp|iomp5|omp)\b[^/]*$", path))
     # Other packages bring runtimes of their own; torch's lies in its own folder or is the system's.
-    runtimes.sort(key=lambda path: str(Path(torch.__file__).parent) not in path)
+    runtimes.sort(key=lambda path: str(Path(torch.__file__).resolve().parent) not in path)
     for path in runtimes:
         try:
             return ctypes.cast(ctypes.CDLL(path).GOMP_parallel, ctypes.c_void_p)
@@ -119,18 +120,35 @@ def langevin_step_(
     v: Sequence[Tensor],
     kept: Sequence[Tensor],
     first: Sequence[bool],
+    reset: Sequence[bool],
     parameter: Sequence[int],
+    offset: Sequence[int],
     seed: int,
     t: int,
     l: int,
     maximize: bool,
-) -> tuple[float, float]:
+) -> tuple[Sequence[float], Sequence[float]]:
     """langevin.langevin_step_ in one pass, with line 1 for the tensors that are `first` in their cycle.
 
-    `v` is empty without momentum; `kept`, if not empty, receives grad f(x) of the first ones.
+    Args:
+        h: the hyper-parameters.
+        x_prime: the inner weights.
+        gradient: at them.
+        x: the outer weights.
+        mu: the running average.
+        v: the momentum; empty without.
+        kept: receives grad f(x) of the first ones; may be empty.
+        first: at the first step of a cycle: x, mu = x'.
+        reset: where this is a first step, v = 0 before it; otherwise v is the last cycle's.
+        parameter: the index of each in the optimizer; with `offset` it chooses the noise.
+        offset: the place of each tensor's first element in the flattened parameter: above 0 for a shard.
+        seed: of the noise.
+        t: outer step.
+        l: inner step.
+        maximize: f, instead of minimizing it.
 
     Returns:
-        |x - x'|^2 after the step, and |grad f(x)|^2 of the first ones.
+        for each tensor |x - x'|^2 after the step, and |grad f(x)|^2 of the first ones, elsewhere 0.
     """
     rows: list[int] = []
     for i, p in enumerate(x_prime):
@@ -142,13 +160,14 @@ def langevin_step_(
             v[i].data_ptr() if v else 0,
             kept[i].data_ptr() if kept else 0,
             p.numel(),
-            0,
+            offset[i],
             parameter[i],
             first[i],
+            reset[i],
         )
-    total = (ctypes.c_double * 2)()
+    total = array("d", bytes(16 * len(x_prime)))
     _run(rows, (seed, t, l), h, -1.0 if maximize else 1.0, None, total)
-    return total[0], total[1]
+    return total[0::2], total[1::2]
 
 
 def gaussian(spans: Sequence[tuple[int, int, int]], seed: int, t: int, l: int) -> list[Tensor]:
@@ -156,7 +175,7 @@ def gaussian(spans: Sequence[tuple[int, int, int]], seed: int, t: int, l: int) -
     rows: list[int] = []
     whole: list[Tensor] = []
     for parameter, start, numel in spans:
-        rows += (0, 0, 0, 0, 0, 0, numel, start, parameter, 0)
+        rows += (0, 0, 0, 0, 0, 0, numel, start, parameter, 0, 0)
         whole.append(torch.empty((-(-(start + numel) // TILE) - start // TILE) * TILE))
     out = array("q", [z.data_ptr() for z in whole])
     _run(rows, (seed, t, l), None, 1.0, out, None)
@@ -169,14 +188,14 @@ def _run(
     h: Langevin | None,
     sign: float,
     out: array[int] | None,
-    total: ctypes.Array[ctypes.c_double] | None,
+    total: array[float] | None,
 ) -> None:
-    """Lays the arguments out as kernel.c has them (ten 64-bit integers a tensor) and calls it."""
+    """Lays the arguments out as kernel.c has them and calls it."""
     kernel = library()
     if kernel is None:
         raise RuntimeError("the compiled Langevin step is missing")
     tensors = array("q", rows)
-    count = len(rows) // 10
+    count = len(rows) // FIELDS
     seed, t, l = address
     step = _Step(seed & 0xFFFFFFFFFFFFFFFF, t, l, tensors=tensors.buffer_info()[0], count=count)
     if h is not None:
@@ -197,7 +216,7 @@ def _run(
         None if out is None else _address(out),
         _parallel(),
         ctypes.c_int32(torch.get_num_threads()),
-        total,
+        None if total is None else _address(total),
     )
 
 

@@ -117,7 +117,7 @@ TARGET INLINE void NAME(update)(const Step *s, const Row *row, const float *z, i
 }
 
 /* Line 1 on one whole tile, and grad f(x), which is kept if there is a place for it. */
-TARGET INLINE void NAME(begin)(const Step *s, const Row *row, float *sums)
+TARGET INLINE void NAME(begin)(const Step *s, const Row *row, int reset, float *sums)
 {
     const float sign = s->sign, decay = s->weight_decay;
     for (int j = 0; j < TILE; j += LANES) {
@@ -125,7 +125,7 @@ TARGET INLINE void NAME(begin)(const Step *s, const Row *row, float *sums)
         F32 g = NAME(load)(row->gradient + j) * sign + w * decay;
         NAME(store)(row->x + j, w);
         NAME(store)(row->mu + j, w);
-        if (row->v)
+        if (row->v && reset)
             NAME(store)(row->v + j, (F32){0});
         if (row->kept)
             NAME(store)(row->kept + j, g);
@@ -134,10 +134,10 @@ TARGET INLINE void NAME(begin)(const Step *s, const Row *row, float *sums)
     }
 }
 
-TARGET INLINE void NAME(tile)(const Step *s, const Row *row, int first, const float *z, float *sums)
+TARGET INLINE void NAME(tile)(const Step *s, const Row *row, int first, int reset, const float *z, float *sums)
 {
     if (first)
-        NAME(begin)(s, row, sums);
+        NAME(begin)(s, row, reset, sums);
     if (s->inner_momentum == 0.0f)
         NAME(update)(s, row, z, 0, 0, sums);
     else if (s->inner_nesterov)
@@ -168,7 +168,7 @@ TARGET static void NAME(langevin)(const Step *s, int64_t tensor, int64_t from, i
         if (high - low == TILE) {
             Row row = {t->x_prime + at, t->gradient + at, t->x + at, t->mu + at, t->v ? t->v + at : NULL,
                        t->kept ? t->kept + at : NULL};
-            NAME(tile)(s, &row, t->first, z, lanes);
+            NAME(tile)(s, &row, t->first != 0, t->reset != 0, z, lanes);
             continue;
         }
         /* A tile that the tensor fills in part: work on a copy, padded with zeros that stay zero. */
@@ -182,7 +182,7 @@ TARGET static void NAME(langevin)(const Step *s, int64_t tensor, int64_t from, i
             if (i < low || i >= high)
                 z[i] = 0.0f;
         Row row = {copy[0], copy[1], copy[2], copy[3], t->v ? copy[4] : NULL, t->kept ? copy[5] : NULL};
-        NAME(tile)(s, &row, t->first, z, lanes);
+        NAME(tile)(s, &row, t->first != 0, t->reset != 0, z, lanes);
         for (int k = 0; k < 6; k++)
             if (tensors[k] && k != 1)
                 memcpy(tensors[k] + at + low, copy[k] + low, bytes);

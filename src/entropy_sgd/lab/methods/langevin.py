@@ -52,7 +52,7 @@ SEARCH = {
     "weight_decay": DECAYS,
 }
 
-FIXED = {"inner": "sgd", "scale_by_gamma": False}
+FIXED: dict[str, Any] = {"inner": "sgd", "inner_state": "reset", "scale_by_gamma": False}
 """What Entropy-SGD and Entropy-Adam are, whatever the defaults of their classes become."""
 
 I = TypeVar("I", bound=InnerOptions)

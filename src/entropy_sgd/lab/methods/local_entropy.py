@@ -75,12 +75,14 @@ class LocalEntropy(AroundAlgorithm1[LocalEntropyOptions]):
                 gamma1 /= ratio**2
             case _:
                 pass
-        scaled = {"tau": 1 / ratio, "start": ratio}
-        others = tuple(
-            f"{name}={value * scaled[name]!r}" if name in scaled else f"{name}={value!r}"
-            for name, value in _keywords("schedule_options", options.schedule_options).items()
-        )
-        return replace(options, gamma1=gamma1, schedule_options=others)
+        others = _keywords("schedule_options", options.schedule_options)
+        if "tau" in others:
+            others["tau"] /= ratio
+        for count in ("start", "updates"):
+            if count in others:
+                others[count] = round(others[count] * ratio)
+        given = tuple(f"{name}={value!r}" for name, value in others.items())
+        return replace(options, gamma1=gamma1, schedule_options=given)
 
     def build(self, options: LocalEntropyOptions, model: nn.Module, *, seed: int, steps: int) -> Any:
         import entropy_sgd
@@ -90,13 +92,12 @@ class LocalEntropy(AroundAlgorithm1[LocalEntropyOptions]):
             "inner": _inner(options.inner),
             "seed": seed,
         }
-        for name in ("L", "inner_lr", "inner_momentum", "inner_nesterov", "noise", "alpha", "weight_decay"):
+        for name in ("L", "inner_lr", "inner_momentum", "inner_nesterov", "inner_state"):
+            keywords[name] = getattr(options, name)
+        for name in ("noise", "alpha", "weight_decay", "scale_by_gamma"):
             keywords[name] = getattr(options, name)
         if options.inner_options:
             keywords["inner_options"] = _keywords("inner_options", options.inner_options)
-        if options.inner_state != "reset":
-            keywords["inner_state"] = options.inner_state
-        keywords["scale_by_gamma"] = options.scale_by_gamma
         try:
             keywords["gamma"] = _schedule(options, updates=max(1, steps // options.L))
             return entropy_sgd.LocalEntropy(model.parameters(), _torch_optimizer(options.outer), **keywords)
@@ -146,10 +147,11 @@ def _schedule(options: LocalEntropyOptions, updates: int) -> Any:
     kinds = {
         kind.lower(): found
         for kind, found in vars(scoping).items()
-        if inspect.isclass(found) and not kind.startswith("_") and not inspect.isabstract(found)
+        if inspect.isclass(found) and inspect.isfunction(getattr(found, "__call__", None))  # noqa: B004
+        if not inspect.isabstract(found)
     }
     kind = kinds.get(_plain(options.schedule))
-    if kind is None or not callable(getattr(kind, "__call__", None)):  # noqa: B004
+    if kind is None:
         raise unknown("schedule of scoping", options.schedule, kinds)
     accepted = inspect.signature(kind).parameters
     known = {"gamma0": options.gamma0, "gamma1": options.gamma1, "updates": updates}
