@@ -95,6 +95,39 @@ def test_options_can_be_searched_and_given_on_the_command_line(method):
     assert methods.of(changed.optimizer) is found
 
 
+VARIANTS = {
+    "sghmc and focus": {
+        "inner": "sghmc",
+        "inner_lr": 0.01,
+        "schedule": "focus",
+        "outer": "adamw",
+        "lr": 0.01,
+    },
+    "sgnht and match": {"inner": "sgnht", "inner_lr": 0.01, "schedule": "match-gradient"},
+    "a class of torch, kept": {"inner": "RMSprop", "inner_lr": 1e-3, "inner_state": "keep"},
+}
+OUTER = {"sgd": ("momentum=0.5", "nesterov=True"), "adamw": ("weight_decay=0.1",)}
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_local_entropy_takes_any_outer_inner_and_scope_from_the_command_line(tmp_path, variant):
+    base = recipe("local-entropy")
+    chosen = {**VARIANTS[variant], "outer_options": OUTER[VARIANTS[variant].get("outer", "sgd")]}
+    fields = [
+        f"optimizer.{name.replace('_', '-')}={value}"
+        for name, value in chosen.items()
+        if name != "outer_options"
+    ]
+    changed = override(base, fields, "")
+    changed = replace(changed, optimizer=replace(changed.optimizer, outer_options=chosen["outer_options"]))
+    assert changed.optimizer == replace(base.optimizer, **chosen)
+    whole = start(changed, tmp_path / "whole")
+    assert whole["validation"]["error"] < 75
+    with pytest.raises(Interrupted), watched(stop=26):
+        start(changed, tmp_path / "parts")
+    assert start(changed, tmp_path / "parts")["weights_sha256"] == whole["weights_sha256"]
+
+
 @pytest.mark.parametrize("network", ["mnistfc", "lenet", "allcnn", "demo"])
 def test_every_method_has_a_recipe_for_the_image_networks(network):
     assert set(recipes.family(network).methods()) == set(methods.names())
