@@ -41,7 +41,8 @@ class LocalEntropyOptions(InnerOptions):
     """Scoping: constant, exponential, linear, quadratic, bounded-exponential, match-gradient, focus; those
     that have γ₀ and γ₁ take gamma0 and gamma1."""
     schedule_options: tuple[str, ...] = ()
-    """Other options of the scoping: tau=0.01 maximum=10"""
+    """Other options of the scoping: tau=0.01 maximum=10. A scope above 2 / inner_lr makes the inner loop
+    unstable; focus grows beyond that unless it has a maximum."""
     scale_by_gamma: bool = False
     """Update with γ (x - μ), as line 7 is printed, not with x - μ (Section 4.3)."""
 
@@ -137,7 +138,9 @@ def _torch_optimizer(name: str) -> Any:
 
 
 def _inner(name: str) -> Any:
-    return name.lower() if name.lower() in ("sgd", "adam", "sghmc", "sgnht") else _torch_optimizer(name)
+    from entropy_sgd.optim.rules import RULES
+
+    return _plain(name) if _plain(name) in RULES else _torch_optimizer(name)
 
 
 def _schedule(options: LocalEntropyOptions, updates: int) -> Any:
