@@ -244,3 +244,21 @@ def test_interrupted_from_python(own):
         train(own, "sam", out="run", console=QUIET)
     resumed = train(own, "sam", out="run", resume=True, console=QUIET)
     assert resumed["weights_sha256"] == train(own, "sam", out="whole", console=QUIET)["weights_sha256"]
+
+
+def test_a_metric_of_any_name_or_none_is_shown_and_reported(own, tmp_path, capsys):
+    plain = write(tmp_path / "plain.py", metric="None")
+    for file, shown in ((own, "validation largest"), (plain, "validation loss")):
+        run = f"run-{Path(file).stem}"
+        assert main(["train", file, "--method", "adam", "--out", run]) == 0
+        assert shown in capsys.readouterr().out
+        assert main(["report", run, "--out", "page.html"]) == 0
+        page = (tmp_path / "page.html").read_text()
+        assert shown in page
+        assert f'aria-label="{shown.capitalize()}"' in page
+
+
+def test_the_documentation_has_the_example_as_it_is():
+    page = (EXAMPLE.parents[1] / "docs" / "experiments.md").read_text(encoding="utf-8")
+    program = EXAMPLE.read_text(encoding="utf-8")
+    assert f"```python\n{program[program.index('import torch') :]}```" in page
