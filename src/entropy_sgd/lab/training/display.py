@@ -48,6 +48,17 @@ def duration(seconds: float) -> str:
     )
 
 
+def describe(summary: dict[str, Any]) -> str:
+    """The outcome in a few words."""
+    metric = metrics.get(summary["metric"])
+    parts = [
+        f"{part} {metric.phrase.format(metric.number(summary[part][summary['metric']]))}"
+        for part in ("validation", "test")
+        if summary[part] is not None
+    ]
+    return ", ".join(parts) or "no validation data"
+
+
 def say(console: Console, text: str) -> None:
     """Print a line as it is: no wrapping, and no markup where a path has brackets."""
     console.print(text, markup=False, highlight=False, soft_wrap=True)

@@ -13,20 +13,20 @@ from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, fields
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 from rich.console import Console
 
-from entropy_sgd.lab import Diverged, Interrupted, LabError, methods, metrics, tasks
+from entropy_sgd.lab import Diverged, Interrupted, LabError, methods, tasks
 from entropy_sgd.lab.data.batches import seed_from
 from entropy_sgd.lab.runs import checkpoint
-from entropy_sgd.lab.runs.folder import WEIGHTS, MetricsLog, RunFolder, Settings
+from entropy_sgd.lab.runs.folder import WEIGHTS, RunFolder, Settings
 from entropy_sgd.lab.runs.records import Record
 from entropy_sgd.lab.training import acceleration
-from entropy_sgd.lab.training.display import Display, duration, say
+from entropy_sgd.lab.training.display import Display, describe, duration, say
 from entropy_sgd.lab.training.evaluation import judged_weights
 from entropy_sgd.lab.training.gradient import Gradient, generators, set_generators
+from entropy_sgd.lab.training.log import Log
 from entropy_sgd.lab.training.processes import Processes
 from entropy_sgd.lab.training.stop import StopSignals
 
@@ -159,9 +159,8 @@ class Trainer:
         try:
             with processes.together():
                 if processes.lead:
-                    self.log = files.enter_context(closing(MetricsLog(self.folder.path, self.metrics_size)))
-                    self.board = files.enter_context(
-                        closing(_tensorboard(self.folder.path, self.progress.step))
+                    self.log = files.enter_context(
+                        closing(Log(self.folder.path, self.metrics_size, self.progress.step))
                     )
             display = Display(self.console, self.title, recipe.epochs, recipe.metric)
             with StopSignals() as self.stop, display as self.display:
@@ -278,9 +277,6 @@ class Trainer:
                     f"{wanted:g}"
                 )
         self.log.write(record)
-        for key, entry in record.items():
-            if entry is not None and key != "step":
-                self.board.add_scalar(key, entry, progress.step)
         self.display.show(record, evaluated=evaluating)
         return judged, reached
 
@@ -320,21 +316,3 @@ class Trainer:
             }
         self.folder.write_summary(summary)
         return summary
-
-
-def _tensorboard(folder: Path, step: int) -> Any:
-    """A writer that hides what earlier writers in the folder said of later steps."""
-    from torch.utils.tensorboard import SummaryWriter  # takes a second to import
-
-    return SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1)  # pyright: ignore[reportUnknownVariableType]
-
-
-def describe(summary: Record) -> str:
-    """The outcome in a few words."""
-    metric = metrics.get(summary["metric"])
-    parts = [
-        f"{part} {metric.phrase.format(metric.number(summary[part][summary['metric']]))}"
-        for part in ("validation", "test")
-        if summary[part] is not None
-    ]
-    return ", ".join(parts) or "no validation data"
