@@ -21,7 +21,7 @@ from torch import Tensor
 
 from entropy_sgd.optim.langevin import Langevin
 
-VERSION = 3
+VERSION = 4
 FIELDS = 11  # 64-bit integers that describe a tensor in kernel.c
 TILE = 64
 AVX512 = 2
@@ -43,6 +43,32 @@ class _Step(ctypes.Structure):
         ("alpha", ctypes.c_float),
         ("sign", ctypes.c_float),
         ("inner_nesterov", ctypes.c_int32),
+        ("half", ctypes.c_int32),  # mu and v are bfloat16, and mu is mu - x
+    )
+
+
+class _Outer(ctypes.Structure):
+    _fields_ = (
+        ("tensors", ctypes.c_void_p),
+        ("count", ctypes.c_int64),
+        ("lr", ctypes.c_float),
+        ("momentum", ctypes.c_float),
+        ("keep", ctypes.c_float),
+        ("weight_decay", ctypes.c_float),
+        ("scale", ctypes.c_float),
+        ("nesterov", ctypes.c_int32),
+        ("half", ctypes.c_int32),
+    )
+
+
+class _Sketch(ctypes.Structure):
+    _fields_ = (
+        *_Step._fields_[:4],
+        ("pairs", ctypes.c_void_p),
+        ("count", ctypes.c_int64),
+        ("a_scale", ctypes.c_float),
+        ("b_scale", ctypes.c_float),
+        ("half", ctypes.c_int32),
     )
 
 
@@ -135,8 +161,8 @@ def langevin_step_(
         x_prime: the inner weights.
         gradient: at them.
         x: the outer weights.
-        mu: the running average.
-        v: the momentum; empty without.
+        mu: the running average, or mu - x in bfloat16; empty if alpha is 1, where it is x'.
+        v: the momentum, of the same dtype; empty without.
         kept: receives grad f(x) of the first ones; may be empty.
         first: at the first step of a cycle: x, mu = x'.
         reset: where this is a first step, v = 0 before it; otherwise v is the last cycle's.
@@ -156,7 +182,7 @@ def langevin_step_(
             p.data_ptr(),
             gradient[i].data_ptr(),
             x[i].data_ptr(),
-            mu[i].data_ptr(),
+            mu[i].data_ptr() if mu else 0,
             v[i].data_ptr() if v else 0,
             kept[i].data_ptr() if kept else 0,
             p.numel(),
@@ -166,7 +192,8 @@ def langevin_step_(
             reset[i],
         )
     total = array("d", bytes(16 * len(x_prime)))
-    _run(rows, (seed, t, l), h, -1.0 if maximize else 1.0, None, total)
+    half = any(s[0].dtype is torch.bfloat16 for s in (mu, v) if s)
+    _run(rows, (seed, t, l), h, -1.0 if maximize else 1.0, half, None, total)
     return total[0::2], total[1::2]
 
 
@@ -178,7 +205,7 @@ def gaussian(spans: Sequence[tuple[int, int, int]], seed: int, t: int, l: int) -
         rows += (0, 0, 0, 0, 0, 0, numel, start, parameter, 0, 0)
         whole.append(torch.empty((-(-(start + numel) // TILE) - start // TILE) * TILE))
     out = array("q", [z.data_ptr() for z in whole])
-    _run(rows, (seed, t, l), None, 1.0, out, None)
+    _run(rows, (seed, t, l), None, 1.0, False, out, None)
     return [z[start % TILE :][:numel] for z, (_, start, numel) in zip(whole, spans, strict=True)]
 
 
@@ -187,13 +214,12 @@ def _run(
     address: tuple[int, int, int],
     h: Langevin | None,
     sign: float,
+    half: bool,
     out: array[int] | None,
     total: array[float] | None,
 ) -> None:
     """Lays the arguments out as kernel.c has them and calls it."""
-    kernel = library()
-    if kernel is None:
-        raise RuntimeError("the compiled Langevin step is missing")
+    kernel = _library()
     tensors = array("q", rows)
     count = len(rows) // FIELDS
     seed, t, l = address
@@ -206,6 +232,7 @@ def _run(
             h.inner_nesterov,
         )
         step.noise_scale, step.alpha, step.sign = sqrt(h.inner_lr) * h.noise, h.alpha, sign
+        step.half = half
     ends = array("q", bytes(8 * count))
     chunks = kernel.entropy_chunks(ctypes.c_void_p(step.tensors), ctypes.c_int64(count), _address(ends))
     sums = array("d", bytes(16 * chunks))
@@ -218,6 +245,123 @@ def _run(
         ctypes.c_int32(torch.get_num_threads()),
         None if total is None else _address(total),
     )
+
+
+def outer_step_(
+    p: Sequence[Tensor],
+    x: Sequence[Tensor],
+    mu: Sequence[Tensor],
+    buffer: Sequence[Tensor],
+    fresh: Sequence[bool],
+    *,
+    lr: float,
+    momentum: float,
+    dampening: float,
+    weight_decay: float,
+    nesterov: bool,
+    scale: float,
+) -> Sequence[float]:
+    """Line 7 in one pass: p = x after a step of torch.optim.SGD from x with the gradient `scale` (x - mu).
+
+    Args:
+        p: the model's parameters; without `mu`, which is x' then, they hold x'.
+        x: the outer weights; not written to.
+        mu: the average, or mu - x in bfloat16; may be empty.
+        buffer: SGD's momentum, float32; empty without.
+        fresh: where it has no content yet.
+        lr: of torch.optim.SGD, and so are the following.
+        momentum: `buffer` is empty if it is 0.
+        dampening: of the momentum.
+        weight_decay: of the outer update.
+        nesterov: Nesterov's momentum.
+        scale: of x - mu; negative to maximize.
+
+    Returns:
+        |x - mu|^2 of each tensor, before scaling.
+    """
+    rows: list[int] = []
+    for i, q in enumerate(p):
+        rows += (
+            q.data_ptr(),
+            0,
+            x[i].data_ptr(),
+            mu[i].data_ptr() if mu else 0,
+            buffer[i].data_ptr() if buffer else 0,
+            0,
+            q.numel(),
+            0,
+            0,
+            fresh[i],
+            0,
+        )
+    tensors = array("q", rows)
+    count = len(p)
+    half = bool(mu) and mu[0].dtype is torch.bfloat16
+    outer = _Outer(
+        tensors.buffer_info()[0], count, lr, momentum, 1 - dampening, weight_decay, scale, nesterov, half
+    )
+    ends = array("q", bytes(8 * count))
+    kernel = _library()
+    chunks = kernel.entropy_chunks(ctypes.c_void_p(outer.tensors), ctypes.c_int64(count), _address(ends))
+    sums, total = array("d", bytes(16 * chunks)), array("d", bytes(16 * count))
+    threads = ctypes.c_int32(torch.get_num_threads())
+    kernel.entropy_outer(
+        ctypes.byref(outer), _address(ends), _address(sums), _parallel(), threads, _address(total)
+    )
+    return total[0::2]
+
+
+def sketches(a: Sequence[Tensor], b: Sequence[Tensor]) -> bool:
+    """Whether `sketch_` can read these tensors."""
+    plain = all(type(t) in _PLAIN and t.is_cpu and t.is_contiguous() and not t.is_neg() for t in (*a, *b))
+    dtypes = {t.dtype for t in a} <= {torch.float32}
+    return (
+        plain and dtypes and len({t.dtype for t in b}) == 1 and b[0].dtype in (torch.float32, torch.bfloat16)
+    ) and library() is not None
+
+
+def sketch_(
+    sketch: Tensor,
+    a: Sequence[Tensor],
+    b: Sequence[Tensor],
+    scales: tuple[float, float],
+    spans: Sequence[tuple[int, int, int]],
+    seed: int,
+    t: int,
+) -> float:
+    """sketch.add_ on the CPU: see there."""
+    rows: list[int] = []
+    for i, (parameter, start, numel) in enumerate(spans):
+        rows += (a[i].data_ptr() if a else 0, b[i].data_ptr(), numel, start, parameter)
+    pairs = array("q", rows)
+    arguments = _Sketch(seed & 0xFFFFFFFFFFFFFFFF, t, 0, pairs=pairs.buffer_info()[0], count=len(spans))
+    arguments.a_scale, arguments.b_scale = scales
+    arguments.half = b[0].dtype is torch.bfloat16
+    ends = array("q", bytes(8 * len(spans)))
+    square = ctypes.c_double(0.0)
+    _library().entropy_sketch(
+        ctypes.byref(arguments),
+        _address(ends),
+        ctypes.c_void_p(_parts().data_ptr()),
+        _parallel(),
+        ctypes.c_int32(torch.get_num_threads()),
+        ctypes.c_void_p(sketch.data_ptr()),
+        ctypes.byref(square),
+    )
+    return square.value
+
+
+@cache
+def _parts() -> Tensor:
+    """Room for the sketches of the parts that threads work on: SLABS of them, see kernel.c."""
+    return torch.empty(64 * (4096 + TILE + 2))
+
+
+def _library() -> ctypes.CDLL:
+    kernel = library()
+    if kernel is None:
+        raise RuntimeError("the compiled Langevin step is missing")
+    return kernel
 
 
 def _address(values: array[int] | array[float]) -> ctypes.c_void_p:
