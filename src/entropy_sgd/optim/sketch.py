@@ -10,10 +10,10 @@ deviation
 
 Signs and buckets change with every cycle, so the errors of cycles are independent and average out.
 
-The 64 elements of a tile go into consecutive buckets, cyclically, from a random one on: any two elements of
-different tiles meet with probability 1 / BUCKETS, those of one tile never. With rounding.words of slot 2, four
-to a tile: the first one chooses the bucket, the bits of the next two are the signs. Sketches are linear: those
-of a parameter's shards add up to that of the whole.
+The 64 elements of a tile go into consecutive buckets, cyclically, from a random one on: two elements of
+different tiles meet with probability 1 / BUCKETS, those of one tile never. Of rounding.words in slot 2 each
+tile has four: the first chooses the bucket, the bits of the next two are the signs. Sketches are linear:
+those of a parameter's shards add up to that of the whole.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Device code only: triton_step.py lays out the arguments and launches it. The ope
 kernel_isa.h in the same order, written out as fused multiply-adds where that file has them. It must be
 compiled with `enable_fp_fusion=False`: what the compiler fused on its own would change the bits of the noise.
 """
-# pyright: basic
+# pyright: basic, reportGeneralTypeIssues=false
 
 from __future__ import annotations
 
@@ -74,16 +74,19 @@ def to_bfloat16(value, bits):
 
 @triton.jit
 def update(
-    z, at, mask, bits, weight_bits, x_prime, gradient, x, mu, v, kept, first, fresh, gamma, decay, lr, momentum,
-    scale, alpha, sign,
-    MOMENTUM: tl.constexpr, NESTEROV: tl.constexpr, NOISE: tl.constexpr, MEAN: tl.constexpr, KEPT: tl.constexpr,
-    HALF_STATE: tl.constexpr, HALF_WEIGHTS: tl.constexpr,
+    z, at, mask, bits, weight_bits, x_prime, gradient, x, mu, v, kept, first, fresh, gamma, decay, lr,
+    momentum, scale, alpha, sign,
+    MOMENTUM: tl.constexpr, NESTEROV: tl.constexpr, NOISE: tl.constexpr, MEAN: tl.constexpr,
+    KEPT: tl.constexpr, HALF_STATE: tl.constexpr, HALF_WEIGHTS: tl.constexpr,
 ):  # fmt: skip
     """Lines 1 and 4 to 6 at the elements `at`; returns (x - x')^2 and, at the first step, grad f(x)^2."""
     w = tl.load(x_prime + at, mask=mask, other=0.0).to(tl.float32)
     g = tl.load(gradient + at, mask=mask, other=0.0).to(tl.float32)
-    centre = tl.where(first, w, tl.load(x + at, mask=mask & (first == 0), other=0.0))
-    tl.store(x + at, w, mask=mask & first)  # line 1
+    if HALF_WEIGHTS:  # x, in more bits than x', goes on from cycle to cycle
+        centre = tl.load(x + at, mask=mask, other=0.0)
+    else:
+        centre = tl.where(first, w, tl.load(x + at, mask=mask & (first == 0), other=0.0))
+        tl.store(x + at, w, mask=mask & first)  # line 1
     at_x = g * sign + w * decay
     if KEPT:
         tl.store(kept + at, at_x, mask=mask & first)
@@ -97,7 +100,6 @@ def update(
         else:
             tl.store(v + at, buffer, mask=mask)
         d = tl.fma(buffer, momentum, dx) if NESTEROV else buffer
-    start = w
     w = tl.fma(d, -lr, w)  # line 5
     if NOISE:
         w = tl.fma(z, scale, w)
@@ -113,7 +115,7 @@ def update(
             mean = tl.fma(old - away, 1.0 - alpha, away)
             tl.store(mu + at, to_bfloat16(mean, bits).to(tl.bfloat16), mask=mask)
         else:
-            old = tl.where(first, start, old)
+            old = tl.where(first, centre, old)
             tl.store(mu + at, tl.fma(old - w, 1.0 - alpha, w), mask=mask)
     return tl.where(mask, away * away, 0.0), gradient_sq
 
@@ -121,8 +123,8 @@ def update(
 @triton.jit(do_not_specialize=["k0", "k1", "t", "l"])
 def langevin(
     table, blocks, sums, k0, k1, t, l, gamma, decay, lr, momentum, scale, alpha, sign,
-    MOMENTUM: tl.constexpr, NESTEROV: tl.constexpr, NOISE: tl.constexpr, MEAN: tl.constexpr, KEPT: tl.constexpr,
-    HALF_STATE: tl.constexpr, HALF_WEIGHTS: tl.constexpr, TILES: tl.constexpr,
+    MOMENTUM: tl.constexpr, NESTEROV: tl.constexpr, NOISE: tl.constexpr, MEAN: tl.constexpr,
+    KEPT: tl.constexpr, HALF_STATE: tl.constexpr, HALF_WEIGHTS: tl.constexpr, TILES: tl.constexpr,
 ):  # fmt: skip
     """One block of TILES tiles: `blocks` has its tensor and its number in it, `table` describes the tensor.
 
@@ -179,14 +181,93 @@ def langevin(
         if HALF_WEIGHTS:
             weight_bits = mix(e.to(tl.uint32) ^ weights_key)
         a, b = update(
-            z, at, (at >= 0) & (at < numel), bits, weight_bits, x_prime, gradient, x, mu, v, kept, first, fresh,
-            gamma, decay, lr, momentum, scale, alpha, sign,
+            z, at, (at >= 0) & (at < numel), bits, weight_bits, x_prime, gradient, x, mu, v, kept, first,
+            fresh, gamma, decay, lr, momentum, scale, alpha, sign,
             MOMENTUM, NESTEROV, NOISE, MEAN, KEPT, HALF_STATE, HALF_WEIGHTS,
         )  # fmt: skip
         distance_sq += a
         gradient_sq += b
     tl.store(sums + 2 * program, tl.sum(distance_sq))
     tl.store(sums + 2 * program + 1, tl.sum(gradient_sq))
+
+
+@triton.jit
+def outer(
+    table, blocks, sums, lr, momentum, keep, decay, scale,
+    MOMENTUM: tl.constexpr, NESTEROV: tl.constexpr, MEAN: tl.constexpr, HALF_STATE: tl.constexpr,
+    HALF_WEIGHTS: tl.constexpr, SIZE: tl.constexpr,
+):  # fmt: skip
+    """Line 7 with torch.optim.SGD outside, on SIZE elements, as in kernel_outer.h.
+
+    Half weights are rounded to the nearest: x is kept beside them, and trains on.
+    """
+    program = tl.program_id(0)
+    row = table + tl.load(blocks + 2 * program).to(tl.int64) * FIELDS
+    weights = tl.bfloat16 if HALF_WEIGHTS else tl.float32
+    states = tl.bfloat16 if HALF_STATE else tl.float32
+    p = tl.load(row).to(tl.pointer_type(weights))
+    x = tl.load(row + 2).to(tl.pointer_type(tl.float32))
+    mu = tl.load(row + 3).to(tl.pointer_type(states))
+    v = tl.load(row + 4).to(tl.pointer_type(tl.float32))
+    fresh = tl.load(row + 9) != 0
+    at = tl.load(blocks + 2 * program + 1).to(tl.int64) * SIZE + tl.arange(0, SIZE)
+    mask = at < tl.load(row + 6)
+    centre = tl.load(x + at, mask=mask, other=0.0)
+    if not MEAN:
+        d = centre - tl.load(p + at, mask=mask, other=0.0).to(tl.float32)
+    elif HALF_STATE:
+        d = -tl.load(mu + at, mask=mask, other=0.0).to(tl.float32)
+    else:
+        d = centre - tl.load(mu + at, mask=mask, other=0.0)
+    g = tl.fma(centre, decay, d * scale)
+    if MOMENTUM:
+        old = tl.load(v + at, mask=mask & (fresh == 0), other=0.0)
+        buffer = tl.fma(old, momentum, g * tl.where(fresh, 1.0, keep))
+        tl.store(v + at, buffer, mask=mask)
+        g = tl.fma(buffer, momentum, g) if NESTEROV else buffer
+    new = tl.fma(g, -lr, centre)
+    tl.store(p + at, new.to(weights), mask=mask)
+    if HALF_WEIGHTS:
+        tl.store(x + at, new, mask=mask)
+    tl.store(sums + 2 * program, tl.sum(d * d))
+    tl.store(sums + 2 * program + 1, 0.0)
+
+
+@triton.jit(do_not_specialize=["seed", "seed_high", "t"])
+def sketch(
+    pairs, blocks, out, sums, seed, seed_high, t, a_scale, b_scale,
+    SUM: tl.constexpr, HALF_A: tl.constexpr, HALF_B: tl.constexpr, TILES: tl.constexpr, BUCKETS: tl.constexpr,
+):  # fmt: skip
+    """sketch.add_ on TILES tiles. Blocks add in any order: the last bits differ from run to run."""
+    program = tl.program_id(0)
+    row = pairs + tl.load(blocks + 2 * program).to(tl.int64) * 5
+    a = tl.load(row).to(tl.pointer_type(tl.bfloat16 if HALF_A else tl.float32))
+    b = tl.load(row + 1).to(tl.pointer_type(tl.bfloat16 if HALF_B else tl.float32))
+    numel = tl.load(row + 2)
+    start = tl.load(row + 3)
+    number = tl.load(blocks + 2 * program + 1).to(tl.int64)
+    tile = (start // (TILE * TILES) + number) * TILES + tl.arange(0, TILES)[:, None]
+    lane = tl.arange(0, TILE)[None, :]
+    at = tile * TILE + lane - start
+    mask = (at >= 0) & (at < numel)
+    value = tl.load(b + at, mask=mask, other=0.0).to(tl.float32) * b_scale
+    if SUM:
+        value = tl.load(a + at, mask=mask, other=0.0).to(tl.float32) * a_scale + value
+    key = mix((seed.to(tl.uint32) + 0x9E3779B9).to(tl.uint32))  # rounding.key, slot 2
+    key = mix(((key ^ seed_high.to(tl.uint32)) + 0x9E3779B9).to(tl.uint32))
+    key = mix(((key ^ t.to(tl.uint32)) + 0x9E3779B9).to(tl.uint32))
+    key = mix((key + 0x9E3779B9).to(tl.uint32))
+    key = mix(((key ^ tl.load(row + 4).to(tl.uint32)) + 0x9E3779B9).to(tl.uint32))
+    key = mix(((key ^ 2) + 0x9E3779B9).to(tl.uint32))
+    key = mix((key + (tile * 4 >> 32).to(tl.uint32)).to(tl.uint32))
+    index = (tile * 4).to(tl.uint32)
+    bucket = (mix(index ^ key) + lane.to(tl.uint32)) % BUCKETS
+    signs = mix(tl.where(lane < 32, index + 1, index + 2).to(tl.uint32) ^ key)
+    signs = ((signs >> (lane % 32).to(tl.uint32)) & 1) << 31
+    signed = (value.to(tl.uint32, bitcast=True) ^ signs).to(tl.float32, bitcast=True)
+    tl.atomic_add(out + bucket, signed, mask=mask, sem="relaxed")
+    tl.store(sums + 2 * program, tl.sum(tl.sum(value * value, 1)))
+    tl.store(sums + 2 * program + 1, 0.0)
 
 
 @triton.jit
