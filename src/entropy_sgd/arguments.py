@@ -47,9 +47,11 @@ def number(name: str, value: Any, low: float = 0.0, high: float = math.inf, *, b
 
 
 def learning_rate(name: str, value: Any) -> None:
-    """A non-negative number; torch also takes a tensor, whose value it does not check either."""
+    """A non-negative number; torch also takes a tensor with one element, whose value it does not check."""
     if not isinstance(value, Tensor):
         number(name, value)
+    elif value.numel() != 1:
+        raise refuse(name, value, "a number or a tensor with one element")
 
 
 def integer(name: str, value: Any, low: int, high: int | None = None) -> None:

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, cast
 
 import torch
 from torch import Tensor
 
 from entropy_sgd.optim import kernel, sharding
-from entropy_sgd.optim.langevin import Langevin, Tensors, langevin_step, langevin_step_
+from entropy_sgd.optim.langevin import Langevin, Tensors, drift, langevin_step, langevin_step_
 from entropy_sgd.optim.noise import thermal
+from entropy_sgd.optim.rules import RULES
+from entropy_sgd.optim.rules.rule import add_noise_
 
 # Names in state[p]; the prefix keeps them apart from those of any outer optimizer. `entropy_step` counts p's
 # Langevin steps in this cycle: 0 if it has had no gradient in it, and for all parameters at a cycle's end.
 # `entropy_x` is x while `entropy_step` is above 0; otherwise the parameter is x, and the entry is scratch.
+# `entropy_age` counts the steps since the rule was reset, with inner_state="keep". The rules have names too.
 STEP, X, MU, GRADIENT = "entropy_step", "entropy_x", "entropy_mu", "entropy_gradient"
-BUFFERS = {"sgd": ("entropy_momentum",), "adam": ("entropy_exp_avg", "entropy_exp_avg_sq")}
-INNER_STATE = (STEP, X, MU, GRADIENT, *BUFFERS["sgd"], *BUFFERS["adam"])
+AGE = "entropy_age"
 
 Sums = tuple[Tensor | float, Tensor | float]
 
@@ -43,7 +45,7 @@ def sum_of_squares(tensors: Tensors, owners: Sequence[Tensor]) -> Tensor:
 class Bucket:
     """Lists gathered from the parameters and their states, with which they share memory.
 
-    Complex tensors stand in the lists as real ones with two components: the noise is N(0, I) on both.
+    Complex tensors are in the lists as real ones with two components: the noise is N(0, I) on both.
     """
 
     def __init__(self, group: dict[str, Any], device: torch.device, dtype: torch.dtype) -> None:
@@ -52,15 +54,20 @@ class Bucket:
         self.indices: list[int] = []  # of the parameters in the optimizer: the noise depends on them
         self.params: list[Tensor] = []
 
-    def enter(self, states: list[dict[str, Any]], keep_gradient: bool) -> None:
+    def enter(self, states: list[dict[str, Any]], gamma: float, keep_gradient: bool) -> None:
         """Makes what is missing in the members' states, counts the step, and takes the lists from them.
 
-        `first` marks the members that are at the first step of a cycle, where line 1 is still to be done.
+        `first` marks the members at the first step of a cycle, where line 1 is still to be done, and `reset`
+        those whose rule begins anew.
         """
         group = self.group
-        names = BUFFERS[group["inner"]] if group["inner"] == "adam" or group["inner_momentum"] != 0 else ()
-        wanted = (X, MU, *names, GRADIENT) if keep_gradient else (X, MU, *names)
+        rule = RULES.get(group["inner"])  # None for a torch optimizer, which keeps its own memory
+        self.h = Langevin.of(group, rule or RULES["sgd"], gamma)
+        names = () if rule is None else rule.buffers(self.h)
+        wanted = (X, MU, GRADIENT) if keep_gradient else (X, MU)
+        keeping = group["inner_state"] == "keep"
         self.first: list[bool] = []
+        self.reset: list[bool] = []
         self.k: list[int] = []
         for p, state in zip(self.params, states, strict=True):
             step = state.get(STEP, 0)
@@ -68,50 +75,87 @@ class Bucket:
                 if name not in state:  # inside a cycle that was not monitored so far, grad f(x) is unknown
                     unknown = name == GRADIENT and step > 0
                     state[name] = torch.full_like(p, math.nan) if unknown else torch.zeros_like(p)
+            age = state.get(AGE, 0) if keeping else step
+            for name in names:
+                if name not in state:
+                    state[name] = cast(Any, rule).buffer(name, p)
+                    age = 0
             self.first.append(step == 0)
+            self.reset.append(age == 0)
+            self.k.append(age + 1)
             state[STEP] = step + 1
-            self.k.append(step + 1)
+            if keeping:
+                state[AGE] = age + 1
         self.x_prime = self.params
         self.gradient = [cast(Tensor, p.grad) for p in self.params]
         self.x: list[Tensor] = [state[X] for state in states]
         self.mu: list[Tensor] = [state[MU] for state in states]
         self.buffers: list[list[Tensor]] = [[state[name] for state in states] for name in names]
         self.kept: list[Tensor] = [state[GRADIENT] for state in states] if keep_gradient else []
+        self.whole_x = self.x  # as the parameters are, for a torch optimizer inside
         self.sharded = sharding.any_distributed(self.params)
         if self.dtype.is_complex or self.sharded:
             self.x_prime, self.gradient = real(self.x_prime), real(self.gradient)
             self.x, self.mu, self.kept = real(self.x), real(self.mu), real(self.kept)
             self.buffers = [real(buffer) for buffer in self.buffers]
 
-    def langevin(self, gamma: float, seed: int, t: int, l: int, measure: bool) -> Sums:
+    def langevin(self, seed: int, t: int, l: int, measure: bool) -> Sums:
         """Lines 1 and 4 to 6 of Algorithm 1, at inner step `l` of outer step `t`.
 
         Returns:
             |x - x'|^2 after the step, and |grad f(x)|^2 of the members at their first step; zeros unless
             `measure`.
         """
-        group = self.group
-        h = Langevin(gamma, **{name: group[name] for name in Langevin.FROM_GROUP})
+        group, h = self.group, self.h
         if self._fused(h):
             v = self.buffers[0] if self.buffers else ()
             offset = [sharding.offset(p) for p in self.params] if self.sharded else [0] * len(self.params)
             distance_sq, gradient_sq = kernel.langevin_step_(
-                h, self.x_prime, self.gradient, self.x, self.mu, v, self.kept, self.first, self.first,
+                h, self.x_prime, self.gradient, self.x, self.mu, v, self.kept, self.first, self.reset,
                 self.indices, offset, seed, t, l, group["maximize"],
             )  # fmt: skip
             return self._total(distance_sq), self._total(gradient_sq)
-        gradient = torch._foreach_neg(self.gradient) if group["maximize"] else self.gradient
-        gradient_sq = self._begin(gradient, h.weight_decay, measure)
-        z = None
-        if h.noise != 0 and h.inner_lr != 0:
-            z = thermal(self.indices, self.params, self.x_prime, seed, t, l)
-        if group["foreach"] is False:
+        gradient = self._ascending()
+        gradient_sq = self._begin(gradient, measure)
+        z = self._thermal(seed, t, l)
+        if group["foreach"] is False and not self.sharded:
             self._readable(h, gradient, z)
         else:
-            langevin_step_(h, self.x_prime, gradient, self.x, self.mu, self.buffers, self.k, z)
-        if not measure:
-            return 0.0, gradient_sq
-        return sum_of_squares(torch._foreach_sub(self.x, self.x_prime), self.params), gradient_sq
+            langevin_step_(
+                h, self.x_prime, gradient, self.x, self.mu, self.buffers, self.k, z, self.params
+            )
+        return self._distance_sq(measure), gradient_sq
+
+    # ---- around a torch optimizer inside ----
+
+    def give_drift(self, measure: bool) -> Tensor | float:
+        """Lines 1 and 4: each parameter's `.grad` becomes dx'; returns |grad f(x)|^2 as `langevin` does."""
+        gradient_sq = self._begin(self._ascending(), measure)
+        gradient: list[Tensor] = [cast(Tensor, p.grad) for p in self.params]
+        if self.group["maximize"]:
+            gradient = list(torch._foreach_neg(gradient))
+        for p, dx in zip(self.params, drift(self.h, self.params, gradient, self.whole_x), strict=True):
+            p.grad = dx
+        return gradient_sq
+
+    def take_step(self, seed: int, t: int, l: int, measure: bool) -> Tensor | float:
+        """The noise of line 5 and line 6, after the optimizer has moved x'; returns |x - x'|^2."""
+        add_noise_(self.h, self.x_prime, self._thermal(seed, t, l))
+        torch._foreach_lerp_(self.mu, self.x_prime, self.h.alpha)
+        return self._distance_sq(measure)
+
+    # ---- parts of a step ----
+
+    def _ascending(self) -> Tensors:
+        return torch._foreach_neg(self.gradient) if self.group["maximize"] else self.gradient
+
+    def _thermal(self, seed: int, t: int, l: int) -> list[Tensor] | None:
+        if self.h.noise == 0 or self.h.inner_lr == 0:
+            return None
+        return thermal(self.indices, self.params, self.x_prime, seed, t, l)
+
+    def _distance_sq(self, measure: bool) -> Tensor | float:
+        return sum_of_squares(torch._foreach_sub(self.x, self.x_prime), self.params) if measure else 0.0
 
     def _total(self, values: Sequence[float]) -> Tensor | float:
         """The sum of `values`, one for each member, over the slices of all ranks."""
@@ -122,23 +166,24 @@ class Bucket:
     def _fused(self, h: Langevin) -> bool:
         """Whether the compiled step runs: wherever it can, unless the user chose another path."""
         fused, foreach = self.group["fused"], self.group["foreach"]
-        if fused is False or (foreach is not None and not fused) or h.inner != "sgd":
+        if fused is False or (foreach is not None and not fused) or not h.rule.compiled:
             return False
         return kernel.serves(self.x_prime, self.gradient, (self.x, self.mu, self.kept, *self.buffers))
 
-    def _begin(self, gradient: Tensors, weight_decay: float, measure: bool) -> Tensor | float:
+    def _begin(self, gradient: Tensors, measure: bool) -> Tensor | float:
         """Line 1, `x', mu = x`, for the members at their first step; their grad f(x) is kept and measured."""
+        if any(self.reset):
+            anew = [i for i, reset in enumerate(self.reset) if reset]
+            self.h.rule.reset_(self.h, [[buffer[i] for i in anew] for buffer in self.buffers])
         begun = [i for i, first in enumerate(self.first) if first]
         if not begun:
             return 0.0
         start = [self.x_prime[i] for i in begun]
         torch._foreach_copy_([self.x[i] for i in begun], start)
         torch._foreach_copy_([self.mu[i] for i in begun], start)
-        for buffer in self.buffers:
-            torch._foreach_zero_([buffer[i] for i in begun])
         if not (measure or self.kept):
             return 0.0
-        at_x = torch._foreach_add([gradient[i] for i in begun], start, alpha=weight_decay)
+        at_x = torch._foreach_add([gradient[i] for i in begun], start, alpha=self.h.weight_decay)
         if self.kept:
             torch._foreach_copy_([self.kept[i] for i in begun], at_x)
         return sum_of_squares(at_x, [self.params[i] for i in begun])
@@ -154,15 +199,18 @@ class Bucket:
                 tensor.copy_(value)
 
 
-def gather(groups: Sequence[dict[str, Any]]) -> list[Bucket]:
-    """The parameters that have a gradient, in buckets of one group, device and dtype. Changes nothing."""
+def gather(groups: Sequence[dict[str, Any]], frozen: Collection[Tensor] = ()) -> list[Bucket]:
+    """The parameters that have a gradient, in buckets of one group, device and dtype. Changes nothing.
+
+    Those in `frozen` are left out.
+    """
     buckets: list[Bucket] = []
     index = 0
     for group in groups:
         found: dict[tuple[torch.device, torch.dtype], Bucket] = {}
         for p in group["params"]:
             gradient = p.grad
-            if gradient is not None:
+            if gradient is not None and not (frozen and p in frozen):
                 if gradient.layout is not torch.strided:
                     raise RuntimeError(
                         f"the gradient of parameter {index} is sparse ({gradient.layout}), but Langevin "

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
+from entropy_sgd import arguments
 from entropy_sgd.optim import scoping
 from entropy_sgd.optim.local_entropy import LocalEntropy, Params
+from entropy_sgd.optim.options import check_rate
 
 
 class EntropyAdam(LocalEntropy):
@@ -23,14 +27,16 @@ class EntropyAdam(LocalEntropy):
         weight_decay: L2 coefficient, part of f: it acts in the inner loop.
         L: Langevin steps in a cycle.
         inner_lr: their step size eta'.
-        inner_momentum: momentum of the inner loop, from zero in each cycle.
+        inner_momentum: momentum of the inner loop.
         inner_nesterov: Nesterov's form of it.
         gamma: the scope: a number or a schedule of `entropy_sgd.scoping`.
         noise: thermal noise epsilon.
         alpha: weight of the newest sample in the average mu.
         scale_by_gamma: update with gamma (x - mu) instead of x - mu.
         seed: of the thermal noise.
-        inner: `"sgd"` or `"adam"`.
+        inner: `"sgd"`, `"adam"`, `"sghmc"`, `"sgnht"`, or the class of a torch optimizer.
+        inner_options: keyword arguments of that class.
+        inner_state: `"reset"` starts the inner momentum at zero in each cycle, `"keep"` lets it live on.
         inner_betas: for `inner="adam"`.
         inner_eps: for `inner="adam"`.
         maximize: maximize f instead.
@@ -57,7 +63,9 @@ class EntropyAdam(LocalEntropy):
         scale_by_gamma: bool = False,
         seed: int = 0,
         *,
-        inner: str = "sgd",
+        inner: str | type[torch.optim.Optimizer] = "sgd",
+        inner_options: dict[str, Any] | None = None,
+        inner_state: str = "reset",
         inner_betas: tuple[float, float] = (0.9, 0.999),
         inner_eps: float = 1e-8,
         maximize: bool = False,
@@ -65,13 +73,16 @@ class EntropyAdam(LocalEntropy):
         fused: bool | None = None,
         monitor: bool = True,
     ) -> None:
+        self._own = {"lr": lr, "betas": betas, "eps": eps, "amsgrad": amsgrad}
         super().__init__(
             params,
             torch.optim.Adam,
-            {"lr": lr, "betas": betas, "eps": eps, "amsgrad": amsgrad, "foreach": foreach, "fused": fused},
+            {**self._own, "foreach": foreach, "fused": fused},
             L=L,
             gamma=gamma,
             inner=inner,
+            inner_options=inner_options,
+            inner_state=inner_state,
             inner_lr=inner_lr,
             inner_momentum=inner_momentum,
             inner_nesterov=inner_nesterov,
@@ -87,3 +98,11 @@ class EntropyAdam(LocalEntropy):
             fused=fused,
             monitor=monitor,
         )
+
+    def _check_group(self, group: dict[str, Any]) -> None:
+        super()._check_group(group)
+        group = {**self._own, **group}
+        check_rate(group)
+        arguments.betas("betas", group["betas"])
+        arguments.number("eps", group["eps"])
+        arguments.flag("amsgrad", group["amsgrad"])

@@ -16,6 +16,7 @@ import math
 import warnings
 from collections.abc import Callable, Iterable
 from typing import Any
+from weakref import WeakSet
 
 import torch
 from torch import Tensor
@@ -23,46 +24,57 @@ from torch.optim import Optimizer
 
 from entropy_sgd import arguments
 from entropy_sgd.optim import scoping, sharding
-from entropy_sgd.optim.bucket import GRADIENT, INNER_STATE, MU, STEP, X, gather, real
+from entropy_sgd.optim.bucket import AGE, GRADIENT, MU, STEP, X, Bucket, gather, real
 from entropy_sgd.optim.diagnostics import UNKNOWN, measure
 from entropy_sgd.optim.exchange import exchange
-from entropy_sgd.optim.outer import Outer
-from entropy_sgd.optim.validation import check_group, check_outer, check_state_dict
+from entropy_sgd.optim.hosted import Hosted
+from entropy_sgd.optim.inner_optimizer import InnerOptimizer, check_hosted, name_of
+from entropy_sgd.optim.options import check_group, complete_state_dict, take_common
+from entropy_sgd.optim.outer_optimizer import OuterOptimizer
+from entropy_sgd.optim.watch import Watch
 
 Closure = Callable[[], Any]
 Params = Iterable[Tensor] | Iterable[dict[str, Any]] | Iterable[tuple[str, Tensor]]
 
-# Common to all groups, and so kept in the first one, where every checkpoint format finds them.
-SHARED = (
-    "L",
-    "seed",
-    "gamma",
-    "outer_step",
-    "inner_step",
-    "evaluating",
-    "distance",
-    "gradient_sq",
-    "diagnostics",
-)
+# Common to all groups, and so kept once, in the first group, where every checkpoint format finds them.
+COMMON_OPTIONS = ("L", "seed", "gamma", "monitor")
+COMMON_STATE: dict[str, Any] = {
+    "outer_step": 0,
+    "inner_step": 0,
+    "abandoned": 0,  # steps of cycles that were started over since the last outer update
+    "evaluating": False,
+    "distance": 0.0,
+    "gradient_sq": 0.0,
+    "loss": 0.0,
+    "diagnostics": UNKNOWN,
+}
+# Options that every version has saved, by which a state dict is known.
+CORE = ("inner_lr", "noise", "alpha", "scale_by_gamma")
+
+_in_backward: WeakSet[LocalEntropy] = WeakSet()
 
 
 class LocalEntropy(Optimizer):
     r"""Descends the negative local entropy with any torch optimizer as the outer loop.
 
-    One `step()` is one Langevin step on the gradients that stand in `.grad`; every `L`-th one also makes the
-    outer update, in which `outer` receives `x - mu` through `.grad` in place of the back-propagated gradient.
+    One `step()` is one Langevin step on the gradients in `.grad`; every `L`-th one also makes the outer
+    update, in which `outer` receives `x - mu` through `.grad` in place of the back-propagated gradient.
 
     Args:
         params: parameters, named parameters or parameter groups, as for every torch optimizer.
         outer: class of the outer optimizer, e.g. `torch.optim.AdamW`.
-        outer_options: its keyword arguments. They live in `param_groups` under their own names, so schedulers
-            find them; one whose name this class uses too is kept as `outer_<name>` (`outer_weight_decay`).
+        outer_options: its keyword arguments, which it checks itself. They live in `param_groups` under their
+            own names, so schedulers find them; one whose name this class uses too is kept as `outer_<name>`
+            (`outer_weight_decay`).
         L: Langevin steps in a cycle (5 to 20 in the paper).
         gamma: the scope, a number >= 0 or a schedule of `entropy_sgd.scoping`.
-        inner: `"sgd"` or `"adam"`, the rule of line 5.
+        inner: the rule of line 5: `"sgd"`, `"adam"`, `"sghmc"`, `"sgnht"`, or the class of a torch optimizer.
+        inner_options: keyword arguments of that class; they live in `param_groups` as `inner_<name>`.
+        inner_state: `"reset"` starts momentum and moments of the inner loop at zero in each cycle; `"keep"`
+            lets them live on from cycle to cycle.
         inner_lr: step size eta' of the Langevin steps; the paper never anneals it.
-        inner_momentum: momentum in the inner loop; its buffer starts at zero in each cycle.
-        inner_nesterov: Nesterov's form of it; with a momentum of zero, the plain step.
+        inner_momentum: momentum in the inner loop; `"sghmc"` and `"sgnht"` have the friction 1 - momentum.
+        inner_nesterov: Nesterov's form of it, for `"sgd"`; with a momentum of zero, the plain step.
         inner_betas: Adam's coefficients for `inner="adam"`.
         inner_eps: Adam's epsilon for `inner="adam"`.
         weight_decay: L2 coefficient. L2 is part of f, so it acts in line 4, not in the outer update.
@@ -70,6 +82,7 @@ class LocalEntropy(Optimizer):
         alpha: weight of the newest sample in mu, line 6.
         scale_by_gamma: give `outer` gamma (x - mu), as line 7 is printed; False gives x - mu (Section 4.3).
         seed: of the noise, which is a function of (seed, outer step, inner step, parameter, element) alone.
+            Optimizers that train one model together each need a seed of their own.
         maximize: maximize f instead of minimizing it.
         foreach: True runs the Langevin step on lists of tensors, False the readable one tensor by tensor.
         fused: False never runs the compiled Langevin step. By default (None for both) and with True it runs
@@ -90,7 +103,9 @@ class LocalEntropy(Optimizer):
         *,
         L: int = 20,
         gamma: float | scoping.Schedule = 1e-3,
-        inner: str = "sgd",
+        inner: str | type[Optimizer] = "sgd",
+        inner_options: dict[str, Any] | None = None,
+        inner_state: str = "reset",
         inner_lr: float = 0.1,
         inner_momentum: float = 0.9,
         inner_nesterov: bool = True,
@@ -106,20 +121,34 @@ class LocalEntropy(Optimizer):
         fused: bool | None = None,
         monitor: bool = True,
     ) -> None:
-        arguments.integer("L", L, 1)
-        arguments.seed("seed", seed)
-        arguments.flag("monitor", monitor)
-        check_outer(outer, outer_options)
-        self._schedule = scoping.as_schedule(gamma)
-        self._monitor = monitor
-        self._warned = False
+        check_hosted("outer", outer, outer_options)
+        if issubclass(outer, LocalEntropy):
+            raise arguments.refuse("outer", outer, "an optimizer that has no inner loop of its own")
+        self._hosts_inner = not isinstance(inner, str)
+        if self._hosts_inner:
+            check_hosted("inner", inner, inner_options)
+            if inner_options and "lr" in inner_options:
+                inner_lr = inner_options["lr"]
+        elif inner_options:
+            raise arguments.refuse("inner_options", inner_options, "left out unless inner is an optimizer class")
+        common = {"L": L, "seed": seed, "gamma": gamma, "monitor": monitor}
+        listed = params if isinstance(params, Tensor) else list(params)
+        if not isinstance(listed, Tensor):
+            listed, common = take_common(listed, common, COMMON_OPTIONS)
+        arguments.integer("L", common["L"], 1)
+        arguments.seed("seed", common["seed"])
+        arguments.flag("monitor", common["monitor"])
+        self._schedule = scoping.as_schedule(common["gamma"])
+        self._warned: set[str] = set()
+        self._watch, self._loaded = Watch(), False
+        self._learned: set[Tensor] = set()  # parameters that have required a gradient at some time
+        self._outer: OuterOptimizer | None = None
+        self._inner: InnerOptimizer | None = None
+        self._inner_name = inner if isinstance(inner, str) else name_of(inner)
         defaults: dict[str, Any] = {
-            "inner": inner,
+            "inner": self._inner_name,
+            "inner_state": inner_state,
             "inner_lr": inner_lr,
-            "inner_momentum": inner_momentum,
-            "inner_nesterov": inner_nesterov,
-            "inner_betas": inner_betas,
-            "inner_eps": inner_eps,
             "weight_decay": weight_decay,
             "noise": noise,
             "alpha": alpha,
@@ -127,35 +156,64 @@ class LocalEntropy(Optimizer):
             "maximize": maximize,
             "foreach": foreach,
             "fused": fused,
-            "L": int(L),
-            "seed": int(seed),
-            "gamma": scoping.evaluate(self._schedule, 0),
-            "outer_step": 0,
-            "inner_step": 0,
-            "evaluating": False,
-            "distance": 0.0,
-            "gradient_sq": 0.0,
-            "diagnostics": dict(UNKNOWN),
         }
-        super().__init__(params, arguments.plain(defaults))
-        self._outer = Outer(self, outer, arguments.plain(outer_options or {}))
+        if not self._hosts_inner:  # an optimizer inside brings options of its own
+            defaults |= {
+                "inner_momentum": inner_momentum,
+                "inner_nesterov": inner_nesterov,
+                "inner_betas": inner_betas,
+                "inner_eps": inner_eps,
+            }
+        taken = frozenset((*defaults, *COMMON_OPTIONS, *COMMON_STATE))
+        super().__init__(listed, arguments.plain(defaults))
+        self._common.update(
+            {k: v.copy() if isinstance(v, dict) else v for k, v in COMMON_STATE.items()},
+            L=int(common["L"]),
+            seed=int(common["seed"]),
+            monitor=bool(common["monitor"]),
+            gamma=scoping.evaluate(self._schedule, 0),
+        )
+        if not isinstance(inner, str):
+            options = arguments.plain({**(inner_options or {}), "lr": inner_lr})
+            self._inner = InnerOptimizer(self, inner, options)
+        self._outer = OuterOptimizer(self, outer, arguments.plain(outer_options or {}), taken)
+        for group in self.param_groups:
+            sharding.check_group_params(group)
 
     @property
     def outer(self) -> Optimizer:
         """The outer optimizer. Its groups and state are this optimizer's."""
+        assert self._outer is not None
         return self._outer.optimizer
+
+    def _check_group(self, group: dict[str, Any]) -> None:
+        """Every option of the group is of its type and in its range."""
+        check_group(group, self._inner_name if self._hosts_inner else None)
+
+    @property
+    def _hosted(self) -> list[Hosted]:
+        return [hosted for hosted in (self._inner, self._outer) if hosted is not None]
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Adds a group, which takes part from its first gradient on."""
-        groups = self.param_groups
-        for name in SHARED:
-            if name in param_group and (not groups or param_group[name] != groups[0][name]):
+        group = dict(param_group)
+        for name in (*COMMON_OPTIONS, *COMMON_STATE):
+            if name in group and group.pop(name) != self._common[name]:
                 raise arguments.ArgumentError(
                     f"{name} is common to all parameter groups, got {name}={param_group[name]!r} in one group"
                 )
-        check_group({**self.defaults, **param_group})
-        super().add_param_group({**param_group, **arguments.plain(param_group)})
-        sharding.check_params(self.param_groups)
+        self._check_group({**self.defaults, **group})
+        super().add_param_group({**group, **arguments.plain(group)})
+        added = self.param_groups[-1]
+        try:
+            sharding.check_not_wrapped(added["params"])
+            sharding.check_group_params(added)
+            for hosted in self._hosted:
+                hosted.add_param_group(added)
+        except Exception:
+            self.param_groups.remove(added)
+            raise
+        self._learned.update(p for p in added["params"] if p.requires_grad)
 
     # ---- Algorithm 1 ----
 
@@ -173,27 +231,31 @@ class LocalEntropy(Optimizer):
         Returns:
             what the closure returned, or None.
         """
-        if self._shared["evaluating"]:
-            if not self._warned:
-                warnings.warn(
+        common = self._common
+        if common["evaluating"]:
+            if closure is None:
+                self._warn_once(
                     "step() in eval mode: the inner weights x' were put back now, so a gradient taken before "
-                    "this call was taken at x; call train() before the forward pass",
-                    stacklevel=2,
+                    "this call was taken at x; call train() before the forward pass"
                 )
-                self._warned = True
             self.train()
         if closure is None and not self.state and sharding.only_asks_for_state(self.param_groups):
             self._make_state()
             return None
+        if closure is None and getattr(self._schedule, "needs_loss", False):
+            raise RuntimeError(
+                f"{self._schedule!r} needs the loss: call step(closure) or cycle(closure), or give it `loss=`"
+            )
         loss = None
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        if self._langevin():
-            shared = self._shared
-            shared["inner_step"] += 1
-            if shared["inner_step"] >= shared["L"]:
+        self._notice()
+        if self._langevin(loss):
+            common["inner_step"] += 1
+            if common["inner_step"] >= common["L"]:
                 self._update()
+            self._watch.record(self._taking_part())
         return loss
 
     def cycle(self, closure: Closure) -> Any:
@@ -206,45 +268,113 @@ class LocalEntropy(Optimizer):
         """
         losses: list[Any] = []
         while True:
-            before = (self._shared["outer_step"], self._shared["inner_step"])
+            before = (self._common["outer_step"], self._common["inner_step"])
             loss = self.step(closure)
             losses.append(loss.detach() if isinstance(loss, Tensor) else loss)
-            after = (self._shared["outer_step"], self._shared["inner_step"])
+            after = (self._common["outer_step"], self._common["inner_step"])
             if after == before:
                 raise RuntimeError("cycle(closure): the closure left no gradient in any parameter")
             if after[1] == 0:
                 return sum(losses) / len(losses)
 
+    @torch.no_grad()
+    def finish(self) -> None:
+        """Ends the cycle under way with the outer update it has earned, as if `L` were the steps made.
+
+        Call it after the last step of training: the steps of an unfinished cycle are lost otherwise. The
+        model holds x afterwards. Does nothing at a cycle's end.
+        """
+        evaluating = self._common["evaluating"]
+        self.train()
+        self._notice()
+        if self._common["inner_step"] > 0:
+            self._update()
+            self._watch.forget()
+        if evaluating:
+            self.eval()
+
+    def restart(self) -> None:
+        """Begins a cycle at the weights the model holds now, whoever wrote them there.
+
+        The cycle under way is given up; the counts of updates and the memory of the outer optimizer stay.
+        """
+        if self._common["evaluating"]:
+            self._common["evaluating"] = False
+            assert self._outer is not None
+            self._outer.mode(training=True)
+        self._start_over([p for p, state in self._states() if state.get(STEP, 0) > 0])
+
     @property
-    def _shared(self) -> dict[str, Any]:
+    def _common(self) -> dict[str, Any]:
         return self.param_groups[0]
 
-    def _langevin(self) -> bool:
+    def _states(self) -> list[tuple[Tensor, dict[str, Any]]]:
+        """Parameters and their states; outer optimizers may keep more under other keys."""
+        return [(p, state) for p, state in self.state.items() if isinstance(p, Tensor)]  # pyright: ignore[reportUnnecessaryIsInstance]
+
+    def _taking_part(self) -> list[Tensor]:
+        """The parameters that are inside a cycle: they hold x', or x while evaluating."""
+        return [p for p, state in self._states() if state.get(STEP, 0) > 0]
+
+    def _langevin(self, loss: Any) -> bool:
         """Lines 1 and 4 to 6 for every parameter that has a gradient; False if there is none."""
-        shared = self._shared
-        buckets = gather(self.param_groups)
+        common = self._common
+        learned = self._learned
+        frozen: set[Tensor] = set()
+        for group in self.param_groups:
+            for p in group["params"]:
+                if p.requires_grad:
+                    learned.add(p)
+                elif p in learned:
+                    frozen.add(p)
+        buckets = gather(self.param_groups, frozen)
         if not buckets:
             return False
-        if shared["inner_step"] == 0:
-            if not isinstance(self._schedule, scoping.MatchGradient):
-                shared["gamma"] = scoping.evaluate(self._schedule, shared["outer_step"])
-            shared["distance"] = shared["gradient_sq"] = 0.0
-        address = (shared["seed"], shared["outer_step"], shared["inner_step"])
-        distance_sq: Any = 0.0
+        self._check_streams()
+        if common["inner_step"] == 0:
+            if not hasattr(self._schedule, "after"):
+                common["gamma"] = scoping.evaluate(self._schedule, common["outer_step"])
+            common["distance"] = common["gradient_sq"] = common["loss"] = 0.0
+        if getattr(self._schedule, "needs_loss", False):
+            common["loss"] = common["loss"] + (loss.detach() if isinstance(loss, Tensor) else float(loss))
+        # Noise that a cycle has used before it was started over is not used again.
+        address = (common["seed"], common["outer_step"], common["inner_step"] + common["abandoned"])
         for bucket in buckets:
-            bucket.enter([self.state[p] for p in bucket.params], keep_gradient=self._monitor)
-            sums = bucket.langevin(shared["gamma"], *address, measure=self._measuring)
-            # On one device, though the parameters may be spread over several.
-            sums = [s.to(buckets[0].device) if isinstance(s, Tensor) else s for s in sums]
-            distance_sq = distance_sq + sums[0]
-            shared["gradient_sq"] = shared["gradient_sq"] + sums[1]
-        shared["distance"] = shared["distance"] + distance_sq**0.5
+            states = [self.state[p] for p in bucket.params]
+            bucket.enter(states, common["gamma"], keep_gradient=common["monitor"])
+        if self._inner is not None:
+            sums = self._hosted_langevin(self._inner, buckets, address)
+        else:
+            sums = [bucket.langevin(*address, measure=self._measuring) for bucket in buckets]
+        distance_sq: Any = 0.0
+        for pair in sums:  # brought to one device, though the parameters may be spread over several
+            pair = [s.to(buckets[0].device) if isinstance(s, Tensor) else s for s in pair]
+            distance_sq = distance_sq + pair[0]
+            common["gradient_sq"] = common["gradient_sq"] + pair[1]
+        common["distance"] = common["distance"] + distance_sq**0.5
         return True
+
+    def _hosted_langevin(
+        self, inner: InnerOptimizer, buckets: list[Bucket], address: tuple[int, int, int]
+    ) -> list[tuple[Any, Any]]:
+        """`Bucket.langevin` for all buckets with a torch optimizer in place of a rule."""
+        params = [p for bucket in buckets for p in bucket.params]
+        gradients = {p: p.grad for group in self.param_groups for p in group["params"]}
+        try:
+            gradient_sq = [bucket.give_drift(self._measuring) for bucket in buckets]
+            for p in gradients.keys() - set(params):
+                p.grad = None
+            inner.forget([p for b in buckets for p, reset in zip(b.params, b.reset, strict=True) if reset])
+            inner.step()
+        finally:
+            for p, gradient in gradients.items():
+                p.grad = gradient
+        return [(b.take_step(*address, self._measuring), g) for b, g in zip(buckets, gradient_sq, strict=True)]
 
     def _update(self) -> None:
         """Line 7: the outer optimizer steps from x with the gradient x - mu; the parameters are left at x."""
-        shared = self._shared
-        gamma = shared["gamma"]
+        common = self._common
+        assert self._outer is not None
         taking_part = [
             (group, p, self.state[p])
             for group in self.param_groups
@@ -252,30 +382,32 @@ class LocalEntropy(Optimizer):
             if self.state.get(p, {}).get(STEP, 0) > 0
         ]
         params = [p for _, p, _ in taking_part]
-        gradients = [p.grad for p in params]
+        others = {p: p.grad for group in self.param_groups for p in group["params"]}
         d = real([state[X] for _, _, state in taking_part])
         torch._foreach_copy_(real(params), d)
         try:
             # x - mu, in the place of x, which the parameters hold: the next cycle takes a fresh x from them.
             torch._foreach_sub_(d, real([state[MU] for _, _, state in taking_part]))
             # No gradient was kept without monitoring, nor by a run that did not monitor and was resumed.
-            self._measure(d, [state.get(GRADIENT) for _, _, state in taking_part], params)
+            figures = self._measure(d, [state.get(GRADIENT) for _, _, state in taking_part], params)
             scaled = [x for (group, _, _), x in zip(taking_part, d, strict=True) if group["scale_by_gamma"]]
             if scaled:
-                torch._foreach_mul_(scaled, gamma)
-            if shared["outer_step"] == 0 and not self._outer.state_from_start:
-                for _, _, state in taking_part:  # what the outer optimizer has there, `_make_state` made
-                    for name in set(state) - set(INNER_STATE):
-                        del state[name]
+                torch._foreach_mul_(scaled, common["gamma"])
+            if common["outer_step"] == 0 and not self._outer.state_from_start:
+                self._outer.forget(params)  # what is there, `_make_state` made
+            for p in others:
+                p.grad = None
             for _, p, state in taking_part:
                 p.grad = state[X]
             self._outer.step()
-            shared["outer_step"] += 1
+            common["outer_step"] += 1
+            self._schedule_next(figures)
         finally:  # if anything fails, the cycle is given up, and the next one begins at x
-            for (_, p, state), gradient in zip(taking_part, gradients, strict=True):
+            for p, gradient in others.items():
                 p.grad = gradient
+            for _, _, state in taking_part:
                 state[STEP] = 0
-            shared["inner_step"] = 0
+            common["inner_step"] = common["abandoned"] = 0
 
     def _make_state(self) -> None:
         """Every entry that training will keep in `state`, for a checkpoint to be loaded into; else nothing.
@@ -284,32 +416,147 @@ class LocalEntropy(Optimizer):
         outer update drops those of the outer optimizer.
         """
         for bucket in gather(self.param_groups):
-            bucket.enter([self.state[p] for p in bucket.params], keep_gradient=self._monitor)
-        for p, state in self.state.items():
+            states = [self.state[p] for p in bucket.params]
+            bucket.enter(states, self._common["gamma"], keep_gradient=self._common["monitor"])
+        for p, state in self._states():
             state[X].copy_(p)
-        self._outer.step()
-        for p, state in self.state.items():
-            p.copy_(state[X])
+        for hosted in self._hosted:
+            hosted.step()
+        for p, state in self._states():
+            if X in state:
+                p.copy_(state[X])
+                state[STEP] = 0
+                if AGE in state:
+                    state[AGE] = 0
+
+    # ---- what others do to the parameters ----
+
+    @torch.no_grad()
+    def _notice(self) -> None:
+        """Parameters that someone else has frozen, converted or written since the last operation.
+
+        A frozen one stays as it is; the state of a converted one follows it; those that were written begin a
+        cycle where they are now.
+        """
+        self._notice_modes()
+        inside = self._taking_part()
+        for p in inside:
+            if not p.requires_grad and p in self._learned:
+                self.state[p][STEP] = 0
+        for p, state in self._states():
+            x = state.get(X)
+            if x is not None and (x.dtype != p.dtype or x.device != p.device):
+                for name, value in state.items():
+                    if isinstance(value, Tensor) and value.shape == p.shape and value.is_floating_point():
+                        state[name] = value.to(p.device, p.dtype)
+        written = self._watch.changed(self._taking_part())
+        if written:
+            self._warn_once(
+                f"{len(written)} parameters were changed from outside in the middle of a cycle "
+                "(load_state_dict, re-initialisation, ...): the cycle starts over from the weights that are there "
+                "now. restart() after such a change does the same without this warning"
+            )
+            self._start_over(written)
+
+    def _notice_modes(self) -> None:
+        """After a load: whether model and optimizer come from the two sides of `eval()`.
+
+        Inside a cycle the model holds one of x and x', the state the other. If they are equal, one was saved
+        while evaluating and the other while training, and one of x and x' was never saved.
+        """
+        if not self._loaded:
+            return
+        self._loaded = False
+        pairs = [(p, state[X]) for p, state in self._states() if state.get(STEP, 0) > 0]
+        if not pairs or all(group["inner_lr"] == 0 for group in self.param_groups):
+            return
+        owners = [p for p, _ in pairs]
+        unequal = [
+            (a != b).sum().double().to(pairs[0][0].device)
+            for a, b in zip(real(owners), real([x for _, x in pairs]), strict=True)
+        ]
+        if sharding.total(torch.stack(unequal), owners).item() > 0:
+            return
+        held, lost = ("x'", "x") if self._common["evaluating"] else ("x", "x'")
+        self._warn_once(
+            f"the model and the optimizer were saved in different modes: both hold {held}, and {lost} of the "
+            f"cycle under way is in neither. The cycle starts over from {held}; save model and optimizer both "
+            "between eval() and train(), or both outside"
+        )
+        self._common["evaluating"] = False
+        self._start_over(owners)
+
+    def _start_over(self, params: list[Tensor]) -> None:
+        """These parameters begin a cycle with their next gradient; all begin one if no other is inside."""
+        for p in params:
+            state = self.state[p]
             state[STEP] = 0
+            if AGE in state:
+                state[AGE] = 0
+        common = self._common
+        if not self._taking_part():
+            common["abandoned"] += common["inner_step"]
+            common["inner_step"] = 0
+            common["evaluating"] = False
+        self._watch.record(self._taking_part())
+
+    def _check_streams(self) -> None:
+        """Optimizers of single parameters that step inside one backward pass must not share a seed.
+
+        Their parameters all have index 0, and would draw the same noise.
+        """
+        if torch._C._current_graph_task_id() == -1 or self in _in_backward:
+            return
+        if any(other._common["seed"] == self._common["seed"] for other in _in_backward):
+            self._warn_once(
+                f"several optimizers with seed={self._common['seed']} step inside backward(): parameters of equal "
+                "shape draw the same noise. Give each optimizer a seed of its own, such as the index of its "
+                "parameter"
+            )
+        _in_backward.add(self)
+
+    def _warn_once(self, message: str) -> None:
+        if message[:40] not in self._warned:
+            self._warned.add(message[:40])
+            warnings.warn(message, stacklevel=3)
 
     # ---- what is measured ----
 
     @property
     def _measuring(self) -> bool:
-        return self._monitor or isinstance(self._schedule, scoping.MatchGradient)
+        return self._common["monitor"] or hasattr(self._schedule, "after")
 
-    def _measure(self, d: list[Tensor], gradients: list[Tensor | None], params: list[Tensor]) -> None:
-        """Fills `diagnostics` from x - mu and grad f(x), and lets MatchGradient choose the next scope."""
-        shared = self._shared
-        figures = {**UNKNOWN, "gamma": shared["gamma"]}
+    def _measure(
+        self, d: list[Tensor], gradients: list[Tensor | None], params: list[Tensor]
+    ) -> dict[str, float]:
+        """Fills `diagnostics` from x - mu and grad f(x)."""
+        common = self._common
+        figures = {**UNKNOWN, "gamma": common["gamma"]}
         if self._measuring:
-            distance = shared["distance"] / shared["inner_step"] if self._monitor else math.nan
-            figures |= measure(d, gradients, params, shared["gradient_sq"], distance)
-        shared["diagnostics"] = figures
-        if isinstance(self._schedule, scoping.MatchGradient):
-            inner_lr = max(group["inner_lr"] for group in self.param_groups)
-            matched = self._schedule.match(shared["gamma"], figures["gradient"], figures["x_minus_mu"])
-            shared["gamma"] = min(matched, 1 / inner_lr) if inner_lr > 0 else matched
+            distance = common["distance"] / common["inner_step"]
+            figures |= measure(d, gradients, params, common["gradient_sq"], distance)
+        common["diagnostics"] = (
+            figures if common["monitor"] else {**figures, "x_minus_x_prime": math.nan}
+        )
+        return figures
+
+    def _schedule_next(self, figures: dict[str, float]) -> None:
+        """Lets a schedule that measures choose the next scope."""
+        common = self._common
+        after = getattr(self._schedule, "after", None)
+        if after is None:
+            return
+        cycle = scoping.Cycle(
+            t=common["outer_step"],
+            gradient=figures["gradient"],
+            displacement=figures["x_minus_mu"],
+            distance=figures["x_minus_x_prime"],
+            loss=float(common["loss"]) / common["inner_step"]
+            if getattr(self._schedule, "needs_loss", False)
+            else math.nan,
+            inner_lr=max(group["inner_lr"] for group in self.param_groups),
+        )
+        common["gamma"] = scoping.checked(after(common["gamma"], cycle), self._schedule, common["outer_step"])
 
     def diagnostics(self) -> dict[str, float]:
         """Of the last whole cycle; NaN before there was one.
@@ -319,47 +566,118 @@ class LocalEntropy(Optimizer):
             `gradient`: ‖grad f(x)‖, on the first mini-batch; `cosine` of the angle between x - mu and
             grad f(x), which the paper monitors (Section 5.4).
         """
-        return dict(self._shared["diagnostics"])
+        return dict(self._common["diagnostics"])
 
     # ---- which weights the model holds ----
 
+    @property
+    def evaluating(self) -> bool:
+        """Whether the model holds the outer weights x because of `eval()`."""
+        return self._common["evaluating"]
+
+    @property
+    def outer_steps(self) -> int:
+        """Outer updates made so far."""
+        return self._common["outer_step"]
+
+    @property
+    def inner_steps(self) -> int:
+        """Langevin steps made in the cycle under way; 0 at a cycle's end, where the model holds x."""
+        return self._common["inner_step"]
+
     def eval(self) -> None:
         """Puts the outer weights x into the model, in exchange for x'. Nothing to do at a cycle's end."""
-        if not self._shared["evaluating"]:
-            self._swap()
-            self._shared["evaluating"] = True
+        common = self._common
+        if common["evaluating"]:
+            return
+        self._notice()
+        if common["outer_step"] == 0 and common["inner_step"] > 0:
+            self._warn_once(
+                f"eval() before the first outer update: x is still the initial weights, after {common['inner_step']} "
+                f"of L={common['L']} steps; finish() updates x with the steps made"
+            )
+        self._set_mode(evaluating=True)
 
     def train(self) -> None:
         """Puts the inner weights x' back after `eval()`."""
-        if self._shared["evaluating"]:
-            self._swap()
-            self._shared["evaluating"] = False
+        if self._common["evaluating"]:
+            self._notice()
+            if self._common["evaluating"]:
+                self._set_mode(evaluating=False)
 
     @torch.no_grad()
-    def _swap(self) -> None:
-        pairs = [(p, state[X]) for p, state in self.state.items() if state.get(STEP, 0) > 0]
-        params, xs = [p for p, _ in pairs], [x for _, x in pairs]
+    def _set_mode(self, *, evaluating: bool) -> None:
+        """Exchanges x and x'; an outer optimizer that has modes changes them while the model holds x."""
+        assert self._outer is not None
+        if not evaluating:
+            self._outer.mode(training=True)
+        params = self._taking_part()
+        xs: list[Tensor] = [self.state[p][X] for p in params]
         if sharding.any_distributed(params):
             params, xs = real(params), real(xs)
         exchange(params, xs)
+        if evaluating:
+            self._outer.mode(training=False)
+        self._common["evaluating"] = evaluating
+        self._watch.record(self._taking_part())
 
     # ---- saving and copying ----
 
     def state_dict(self) -> dict[str, Any]:
         """Plain tensors and numbers, from which training resumes bit for bit at any point of a cycle."""
-        for name in ("distance", "gradient_sq"):
-            self._shared[name] = float(self._shared[name])
-        return super().state_dict()
+        if not self._loaded:
+            self._notice()
+        for name in ("distance", "gradient_sq", "loss"):
+            self._common[name] = float(self._common[name])
+        saved = super().state_dict()
+        for name, hosted in (("inner", self._inner), ("outer", self._outer)):
+            rest = hosted.save(saved) if hosted is not None else {}
+            if rest:
+                saved[name] = rest
+        return saved
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Resumes from a `state_dict()`; one of another optimizer or with other shapes is refused whole."""
-        check_state_dict(self, state_dict, INNER_STATE)
-        super().load_state_dict(state_dict)
+        """Resumes from a `state_dict()` of this version or an older one, whole or not at all.
+
+        The model's weights must be loaded too, before or after, saved in the same mode.
+        """
+        assert self._outer is not None
+        outer_names = [self._outer.public_option(name) for name in self.outer.defaults]
+        complete = complete_state_dict(self, state_dict, (CORE, outer_names), "entropy_")
+        first = complete["param_groups"][0] if complete["param_groups"] else {}
+        for group in complete["param_groups"]:
+            if group["inner"] != self._inner_name and (self._hosts_inner or "." in group["inner"]):
+                raise ValueError(
+                    f"state_dict: of an optimizer with inner={group['inner']!r}, this one has {self._inner_name!r}"
+                )
+            for name in (*COMMON_OPTIONS, *COMMON_STATE):  # older versions kept stale copies in all groups
+                if group is not first:
+                    group.pop(name, None)
+                else:
+                    group.setdefault(name, COMMON_STATE.get(name, self._common[name]))
+        before = (self.state, self.param_groups)
+        try:
+            super().load_state_dict(complete)
+            for name, hosted in (("inner", self._inner), ("outer", self._outer)):
+                if hosted is not None:
+                    hosted.load(complete, complete.get(name, {}))
+        except BaseException:
+            self.state, self.param_groups = before
+            self._share()
+            raise
+        self._watch.forget()
+        self._loaded = True
+
+    def _share(self) -> None:
+        for hosted in self._hosted:
+            hosted.share()
 
     def __getstate__(self) -> dict[str, Any]:
-        own = ("_outer", "_schedule", "_monitor", "_warned")
+        own = ("_outer", "_inner", "_inner_name", "_hosts_inner", "_schedule", "_warned", "_learned", "_loaded")
         return {**super().__getstate__(), **{name: getattr(self, name) for name in own}}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        self._outer.share(self)  # load_state_dict and unpickling bring new containers
+        if "_watch" not in vars(self):
+            self._watch = Watch()
+        self._share()  # load_state_dict and unpickling bring new containers

@@ -9,8 +9,13 @@ A schedule is a callable: `schedule(t)` is the scope for the cycle that follows 
     Quadratic            gamma0 (1 + gamma1 t^2)
     BoundedExponential   gamma0 (1 - exp(-tau t))       note: 0 at t = 0
     MatchGradient        such that |gamma (x - mu)| = |grad f(x)|, measured as training goes
+    Focus                from the ratio of two energies, f and |x - x'|^2 / 2, then exponential
 
 Each takes an optional `maximum`, above which gamma does not rise.
+
+A schedule that measures has a method `after(gamma, cycle)` too: the optimizer calls it after every cycle with
+what it measured, a `Cycle`, and takes the scope of the next cycle from it. One that needs the loss says so by
+`needs_loss = True`.
 """
 
 from __future__ import annotations
@@ -23,6 +28,24 @@ from dataclasses import dataclass
 from entropy_sgd import arguments
 
 Schedule = Callable[[int], float]
+
+
+@dataclass(frozen=True)
+class Cycle:
+    """What a schedule that measures is told of a cycle."""
+
+    t: int
+    """Outer updates made, this cycle's included."""
+    gradient: float
+    """|grad f(x)| on the first mini-batch."""
+    displacement: float
+    """|x - mu|."""
+    distance: float
+    """The mean of |x - x'| over the steps."""
+    loss: float
+    """The mean loss over the steps; NaN unless the schedule needs it."""
+    inner_lr: float
+    """The largest step size of the inner loop."""
 
 
 class _Bounded(ABC):
@@ -124,8 +147,8 @@ class MatchGradient(_Bounded):
 
     The larger gamma is, the shorter is x - mu, so the rule raises gamma as training goes: it scopes by
     itself. It settles where one inner step is undone by the spring, gamma = 1 / inner_lr, because averaging
-    the mini-batch noise always leaves |gamma (x - mu)| a little short of |grad f(x)|; the optimizer does not
-    let the rule go beyond that, where the spring would throw x' to the far side of x.
+    the mini-batch noise always leaves |gamma (x - mu)| a little short of |grad f(x)|. The rule does not go
+    beyond that, where the spring would throw x' to the far side of x.
 
     The first cycle runs with `initial`, small as the paper advises.
     """
@@ -137,14 +160,75 @@ class MatchGradient(_Bounded):
         """Before anything was measured: `initial`."""
         return self.initial
 
-    def match(self, gamma: float, gradient: float, displacement: float) -> float:
-        """The next scope, from this one, |grad f(x)| and |x - mu|; unchanged if there is nothing to match."""
-        if not (
-            math.isfinite(gradient) and math.isfinite(displacement) and gradient > 0 and displacement > 0
-        ):
+    def after(self, gamma: float, cycle: Cycle) -> float:
+        """The next scope; unchanged if there is nothing to match."""
+        if not (0 < cycle.gradient < math.inf and 0 < cycle.displacement < math.inf):
             return gamma
-        matched = gradient / displacement
+        matched = cycle.gradient / cycle.displacement
+        if cycle.inner_lr > 0:
+            matched = min(matched, 1 / cycle.inner_lr)
         return matched if self.maximum is None else min(matched, self.maximum)
+
+
+@dataclass(frozen=True)
+class Focus(_Bounded):
+    """Focusing (Pittorino et al., 2021, "Entropic gradient descent algorithms and wide flat minima").
+
+    The scope is 0 up to outer update `start`. There it becomes the ratio of the two energies in the exponent
+    of local entropy, and grows exponentially from then on:
+
+        gamma(t0) = f / (|x - x'|^2 / 2),    gamma(t + 1) = (1 + gamma1) gamma(t),
+        gamma1 = growth^(1 / updates) - 1,
+
+    so that it is `growth` times its start after `updates` more outer updates. With `start=0` the first cycle
+    is the one that is measured, without a spring.
+
+    Args:
+        updates: T, the outer updates of the whole run.
+        start: t0, the outer updates made with a scope of 0; at least one.
+        growth: factor by which the scope grows over `updates` outer updates.
+        loss: f in the ratio. None takes the mean loss of the cycle before, for which the training loop must
+            call `step(closure)` or `cycle(closure)`.
+        maximum: above which the scope does not rise.
+    """
+
+    updates: int
+    start: int = 0
+    growth: float = 1e4
+    loss: float | None = None
+    maximum: float | None = None
+
+    def __post_init__(self) -> None:
+        arguments.integer("Focus: updates", self.updates, 1)
+        arguments.integer("Focus: start", self.start, 0)
+        arguments.number("Focus: growth", self.growth, 1.0)
+        for name in ("loss", "maximum"):
+            if getattr(self, name) is not None:
+                arguments.number(f"Focus: {name}", getattr(self, name))
+
+    @property
+    def needs_loss(self) -> bool:
+        """Whether the mean loss of a cycle must be measured."""
+        return self.loss is None
+
+    def formula(self, t: int) -> float:
+        """Before anything was measured: 0."""
+        del t
+        return 0.0
+
+    def after(self, gamma: float, cycle: Cycle) -> float:
+        """The next scope; 0 as long as the energies give none."""
+        if cycle.t < self.start:
+            return 0.0
+        if gamma == 0:
+            f = cycle.loss if self.loss is None else self.loss
+            energy = cycle.distance**2 / 2
+            gamma = f / energy if energy > 0 else 0.0
+            if not 0 <= gamma < math.inf:  # a loss below zero or not finite gives no ratio of energies
+                return 0.0
+        else:
+            gamma *= self.growth ** (1 / self.updates)
+        return gamma if self.maximum is None else min(gamma, self.maximum)
 
 
 def as_schedule(gamma: float | Schedule) -> Schedule:
@@ -157,6 +241,10 @@ def as_schedule(gamma: float | Schedule) -> Schedule:
 
 def evaluate(schedule: Schedule, t: int) -> float:
     """`schedule(t)`, refused unless it is a finite number >= 0."""
-    gamma = schedule(t)
+    return checked(schedule(t), schedule, t)
+
+
+def checked(gamma: float, schedule: Schedule, t: int) -> float:
+    """`gamma`, which `schedule` gave after `t` outer updates; refused unless it is a finite number >= 0."""
     arguments.number(f"gamma at outer step {t} (from {schedule!r}; a `maximum` bounds a schedule)", gamma)
     return float(gamma)

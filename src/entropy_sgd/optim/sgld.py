@@ -22,7 +22,7 @@ from entropy_sgd.optim import sharding
 from entropy_sgd.optim.bucket import gather, real
 from entropy_sgd.optim.local_entropy import Params
 from entropy_sgd.optim.noise import thermal
-from entropy_sgd.optim.validation import check_state_dict
+from entropy_sgd.optim.options import complete_state_dict
 
 
 class SGLD(Optimizer):
@@ -78,7 +78,11 @@ class SGLD(Optimizer):
             arguments.number(name, group[name])
         arguments.flag("maximize", group["maximize"])
         super().add_param_group(param_group)
-        sharding.check_params(self.param_groups)
+        try:
+            sharding.check_group_params(self.param_groups[-1])
+        except arguments.ArgumentError:
+            self.param_groups.pop()
+            raise
 
     @torch._disable_dynamo  # see LocalEntropy
     @torch.no_grad()
@@ -108,5 +112,4 @@ class SGLD(Optimizer):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Resumes from a `state_dict()`; one of another optimizer is refused."""
-        check_state_dict(self, state_dict, ())
-        super().load_state_dict(state_dict)
+        super().load_state_dict(complete_state_dict(self, state_dict, (("b",), ("t",)), "entropy_"))

@@ -95,25 +95,17 @@ def total(values: Tensor, owners: Sequence[Tensor]) -> Tensor:
     return torch.stack(sums).sum()
 
 
-def check_params(groups: list[dict[str, Any]]) -> None:
-    """The DTensors of the last group are placed as `offset` knows it, and mixed only where torch can.
-
-    If not, the group is taken out again: what was there before goes on.
-    """
-    group = groups[-1]
-    try:
-        kinds = {_distributed(p) is None for p in group["params"]}
-        for p in group["params"]:
-            offset(p)
-        for name in ("outer_foreach", "outer_fused"):
-            if len(kinds) > 1 and group.get(name):
-                raise arguments.ArgumentError(
-                    f"params: DTensors and plain tensors in one group do not go with {name[6:]}=True; "
-                    "leave it unset, or give each kind a group of its own"
-                )
-    except arguments.ArgumentError:
-        groups.pop()
-        raise
+def check_group_params(group: dict[str, Any]) -> None:
+    """The DTensors of the group are placed as `offset` knows it, and mixed only where torch can."""
+    kinds = {_distributed(p) is None for p in group["params"]}
+    for p in group["params"]:
+        offset(p)
+    for name in ("outer_foreach", "outer_fused"):
+        if len(kinds) > 1 and group.get(name):
+            raise arguments.ArgumentError(
+                f"params: DTensors and plain tensors in one group do not go with {name[6:]}=True; "
+                "leave it unset, or give each kind a group of its own"
+            )
 
 
 def only_asks_for_state(groups: Iterable[dict[str, Any]]) -> bool:
@@ -124,9 +116,37 @@ def only_asks_for_state(groups: Iterable[dict[str, Any]]) -> bool:
     to watch the inner loop around a fixed x, so it is told by its caller.
     """
     module: Any = sys.modules.get("torch.distributed.checkpoint.state_dict")
-    if module is None or any(float(group.get("lr", 1.0)) != 0 for group in groups):
+    if module is None or not all(_is_zero(group.get("lr")) for group in groups):
         return False
     frame = sys._getframe(1)
     while frame is not None and frame.f_code is not module._init_optim_state.__code__:
         frame = frame.f_back
     return frame is not None
+
+
+def _is_zero(rate: object) -> bool:
+    """Whether a learning rate is zero; some optimizers have none, or None."""
+    return (isinstance(rate, Tensor) and rate.numel() == 1 and float(rate) == 0) or rate == 0
+
+
+def totals(values: Sequence[Tensor], owners: Sequence[Tensor]) -> list[Tensor]:
+    """Each of `values` summed over the slices of its owner."""
+    return [total(v.reshape(1), [owner]) for v, owner in zip(values, owners, strict=True)]
+
+
+def check_not_wrapped(params: Iterable[Tensor]) -> None:
+    """Refuses parameters of FSDP1, and being built by ZeroRedundancyOptimizer, by name."""
+    if any(getattr(p, "_fsdp_flattened", False) for p in params):
+        raise arguments.ArgumentError(
+            "params: these belong to FullyShardedDataParallel (FSDP1), which hides where in the parameter a "
+            "rank's elements lie, so noise and norms would be wrong; use fully_shard (FSDP2)"
+        )
+    zero: Any = sys.modules.get("torch.distributed.optim.zero_redundancy_optimizer")
+    frame = None if zero is None else sys._getframe(1)
+    while frame is not None:
+        if isinstance(frame.f_locals.get("self"), zero.ZeroRedundancyOptimizer):
+            raise arguments.ArgumentError(
+                "ZeroRedundancyOptimizer cannot wrap this optimizer: eval() would show x for the parameters of "
+                "this rank alone; shard with fully_shard (FSDP2) instead"
+            )
+        frame = frame.f_back

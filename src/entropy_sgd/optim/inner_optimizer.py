@@ -1,0 +1,68 @@
+"""A torch optimizer inside the loop: line 5 of Algorithm 1 by AdamW, RMSprop, Muon, ...
+
+    dx' of line 4 goes to the optimizer through `.grad`;  it moves x'
+    x'  = x' + sqrt(inner_lr) noise N(0, I)
+
+Its options stand in the groups as `inner_<name>` and its state beside the rest as `inner_<name>`, so both are
+checkpointed and sharded like everything else.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import torch
+from torch.optim import Optimizer
+
+from entropy_sgd import arguments
+from entropy_sgd.optim.hosted import Hosted
+
+RESERVED = ("inner_state", "inner_step")  # the owner's own names with that prefix
+
+
+def check_hosted(argument: str, kind: Any, options: Any) -> None:
+    """`kind` steps on dense gradients without a closure; `options` are for its constructor."""
+    if not (inspect.isclass(kind) and issubclass(kind, Optimizer)):
+        raise arguments.refuse(argument, kind, "a class derived from torch.optim.Optimizer")
+    closure = inspect.signature(kind.step).parameters.get("closure")
+    needs_closure = closure is not None and closure.default is inspect.Parameter.empty
+    if needs_closure or issubclass(kind, torch.optim.SparseAdam):
+        raise arguments.refuse(argument, kind, "an optimizer that steps on dense gradients without a closure")
+    if options is not None and not isinstance(options, dict):
+        raise arguments.refuse(
+            f"{argument}_options", options, f"a dictionary of the {argument} optimizer's keyword arguments"
+        )
+    for name, reason in {
+        "maximize": "give it to the optimizer itself: both loops descend",
+        "differentiable": "Langevin noise cannot be differentiated through",
+    }.items():
+        if options and options.get(name):
+            raise arguments.ArgumentError(
+                f"{argument}_options must not set {name}={options[name]!r}; {reason}"
+            )
+
+
+def name_of(kind: type[Optimizer]) -> str:
+    """What stands in the groups and in checkpoints for this class."""
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+class InnerOptimizer(Hosted):
+    """A torch optimizer of class `kind` that moves x'."""
+
+    def option(self, key: str) -> str | None:
+        """What begins with `inner_`."""
+        return key[6:] if key.startswith("inner_") and key not in RESERVED else None
+
+    def public_option(self, name: str) -> str:
+        """With `inner_` before it."""
+        return f"inner_{name}"
+
+    def entry(self, key: str) -> str | None:
+        """What begins with `inner_`."""
+        return key[6:] if key.startswith("inner_") else None
+
+    def public_entry(self, name: str) -> str:
+        """With `inner_` before it."""
+        return f"inner_{name}"

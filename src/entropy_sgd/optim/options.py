@@ -1,0 +1,125 @@
+"""What the optimizers accept: the options of a group, those common to all groups, a saved state."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor
+from torch.optim import Optimizer
+
+from entropy_sgd import arguments
+from entropy_sgd.optim.rules import RULES
+
+INNER_STATES = ("reset", "keep")
+
+
+def check_group(group: dict[str, Any], hosted: str | None) -> None:
+    """Every option of the inner loop is of its type and in its range.
+
+    `hosted` is the name of the torch optimizer inside, if there is one, which checks its own options.
+    """
+    if hosted is None:
+        arguments.choice("inner", group["inner"], tuple(RULES))
+        arguments.number("inner_momentum", group["inner_momentum"], 0.0, 1.0, below=True)
+        arguments.betas("inner_betas", group["inner_betas"])
+        arguments.number("inner_eps", group["inner_eps"])
+        arguments.flag("inner_nesterov", group["inner_nesterov"])
+    elif group["inner"] != hosted:
+        raise arguments.ArgumentError(
+            f"inner is common to all parameter groups when it is a torch optimizer, got {group['inner']!r} in one"
+        )
+    arguments.choice("inner_state", group["inner_state"], INNER_STATES)
+    for name in ("inner_lr", "weight_decay", "noise"):
+        arguments.number(name, group[name])
+    arguments.number("alpha", group["alpha"], 0.0, 1.0)
+    for name in ("scale_by_gamma", "maximize"):
+        arguments.flag(name, group[name])
+    for name in ("foreach", "fused"):
+        arguments.flag(name, group[name], optional=True)
+    if group["foreach"] and group["fused"]:
+        raise arguments.ArgumentError(
+            "foreach and fused cannot be True together, got foreach=True, fused=True"
+        )
+
+
+def check_rate(group: dict[str, Any]) -> None:
+    """The learning rate of an outer SGD or Adam, and that torch takes it together with `foreach`."""
+    arguments.learning_rate("lr", group["lr"])
+    if isinstance(group["lr"], Tensor) and (group["foreach"] or group.get("outer_foreach")):
+        raise arguments.ArgumentError(
+            f"lr must be a number with foreach=True, got {group['lr']!r}: leave foreach unset for a tensor"
+        )
+
+
+def take_common(
+    params: list[Any], common: dict[str, Any], names: Sequence[str]
+) -> tuple[list[Any], dict[str, Any]]:
+    """The groups without the options called `names`, and those options, where the groups agree on them.
+
+    Args:
+        params: tensors or groups, as a torch optimizer takes them.
+        common: the values of these options given beside the groups.
+        names: options that hold for all groups.
+    """
+    if not params or not all(isinstance(group, dict) for group in params):
+        return params, common
+    groups: list[dict[str, Any]] = [dict(group) for group in params]
+    common = dict(common)
+    for name in names:
+        given = [group.pop(name) for group in groups if name in group]
+        if not given:
+            continue
+        differs = next((value for value in given if value != given[0]), given[0])
+        if differs != given[0] or (len(given) < len(groups) and given[0] != common[name]):
+            raise arguments.ArgumentError(
+                f"{name} is common to all parameter groups, got {name}={differs!r} in one group"
+            )
+        common[name] = given[0]
+    return groups, common
+
+
+# Options that many optimizers have: they do not tell one from another.
+GENERIC = {"lr", "weight_decay", "outer_weight_decay", "maximize", "capturable", "differentiable"} | {
+    f"{prefix}{name}" for prefix in ("", "outer_") for name in ("foreach", "fused")
+}
+
+
+def complete_state_dict(
+    optimizer: Optimizer, state_dict: Any, marks: Sequence[Sequence[str]], prefix: str
+) -> dict[str, Any]:
+    """A copy of `state_dict` in which options that it lacks have their defaults; a foreign one is refused.
+
+    Args:
+        optimizer: that will load it.
+        state_dict: saved by this version or an older one.
+        marks: names of options; a state dict that lacks all of one set is of another optimizer.
+        prefix: of the entries whose tensors must have the shapes of the parameters.
+    """
+    name = type(optimizer).__name__
+    try:
+        states: dict[Any, Any] = state_dict["state"]
+        groups: list[dict[str, Any]] = state_dict["param_groups"]
+    except (TypeError, KeyError):
+        raise ValueError(f"state_dict: no optimizer's state; a state_dict() of {name} is accepted") from None
+    for group in groups:
+        for telling in (set(names) - GENERIC for names in marks):
+            if telling and not telling & set(group):
+                missing = ", ".join(sorted(telling))
+                raise ValueError(f"state_dict: of another optimizer; a {name} also has {missing}")
+    shapes = {
+        i: p.shape
+        for group, saved in zip(optimizer.param_groups, groups, strict=False)
+        for p, i in zip(group["params"], saved["params"], strict=False)
+    }
+    for i, state in states.items():
+        for key, value in state.items() if i in shapes else ():
+            if not (str(key).startswith(prefix) and isinstance(value, Tensor) and value.dim() > 0):
+                continue
+            if value.shape != shapes[i]:
+                raise ValueError(
+                    f"state_dict: {key} of parameter {i} has shape {tuple(value.shape)}, "
+                    f"but the parameter has shape {tuple(shapes[i])}"
+                )
+    filled = [{**optimizer.defaults, **group} for group in groups]
+    return {**state_dict, "param_groups": filled}
