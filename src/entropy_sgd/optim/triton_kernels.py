@@ -226,9 +226,12 @@ def outer(
         tl.store(v + at, buffer, mask=mask)
         g = tl.fma(buffer, momentum, g) if NESTEROV else buffer
     new = tl.fma(g, -lr, centre)
-    tl.store(p + at, new.to(weights), mask=mask)
     if HALF_WEIGHTS:
+        half = 0x7FFF + ((new.to(tl.uint32, bitcast=True) >> 16) & 1)  # ties to even
+        tl.store(p + at, to_bfloat16(new, half).to(tl.bfloat16), mask=mask)
         tl.store(x + at, new, mask=mask)
+    else:
+        tl.store(p + at, new, mask=mask)
     tl.store(sums + 2 * program, tl.sum(d * d))
     tl.store(sums + 2 * program + 1, 0.0)
 
