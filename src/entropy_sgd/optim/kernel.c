@@ -141,6 +141,8 @@ static uint32_t rounding_key(const Address *address, int64_t parameter, uint32_t
 #define MUL(a, b) ((U64)_mm512_mul_epu32((__m512i)(a), (__m512i)(b)))
 #define SQRT(x) ((F32)_mm512_sqrt_ps((__m512)(x)))
 #define FMA(a, b, c) ((F32)_mm512_fmadd_ps((__m512)(a), (__m512)(b), (__m512)(c)))
+#define PACK(w) ((U16)_mm512_cvtepi32_epi16((__m512i)(w)))
+#define UNPACK(h) ((U32)_mm512_cvtepu16_epi32((__m256i)(h)))
 #include "kernel_isa.h"
 
 #define SUFFIX _avx2
@@ -149,6 +151,10 @@ static uint32_t rounding_key(const Address *address, int64_t parameter, uint32_t
 #define MUL(a, b) ((U64)_mm256_mul_epu32((__m256i)(a), (__m256i)(b)))
 #define SQRT(x) ((F32)_mm256_sqrt_ps((__m256)(x)))
 #define FMA(a, b, c) ((F32)_mm256_fmadd_ps((__m256)(a), (__m256)(b), (__m256)(c)))
+#define PACK(w)                                                                                                 \
+    ((U16)_mm256_castsi256_si128(                                                                               \
+        _mm256_permute4x64_epi64(_mm256_packus_epi32((__m256i)(w), (__m256i)(w)), 0x08)))
+#define UNPACK(h) ((U32)_mm256_cvtepu16_epi32((__m128i)(h)))
 #include "kernel_isa.h"
 
 #define SUFFIX _base
@@ -157,6 +163,8 @@ static uint32_t rounding_key(const Address *address, int64_t parameter, uint32_t
 #define MUL(a, b) ((U64)_mm_mul_epu32((__m128i)(a), (__m128i)(b)))
 #define SQRT(x) ((F32)_mm_sqrt_ps((__m128)(x)))
 #define FMA(a, b, c) ((a) * (b) + (c))
+#define PACK(w) __builtin_convertvector(w, U16)
+#define UNPACK(h) __builtin_convertvector(h, U32)
 #include "kernel_isa.h"
 #else
 #define SUFFIX _base
@@ -166,6 +174,8 @@ static uint32_t rounding_key(const Address *address, int64_t parameter, uint32_t
 #define SQRT(x) \
     ((F32){__builtin_sqrtf((x)[0]), __builtin_sqrtf((x)[1]), __builtin_sqrtf((x)[2]), __builtin_sqrtf((x)[3])})
 #define FMA(a, b, c) ((a) * (b) + (c))
+#define PACK(w) __builtin_convertvector(w, U16)
+#define UNPACK(h) __builtin_convertvector(h, U32)
 #include "kernel_isa.h"
 #endif
 

@@ -4,6 +4,7 @@
  *   BYTES    width of a vector register      MUL(a, b)  product of the low 32 bits of 64-bit lanes
  *                                            SQRT(x)    square roots of a vector of floats
  *                                            FMA(a, b, c)  a b + c, in one rounding where the set can
+ *                                            PACK(w)    words below 2^16 as 16-bit ones, and UNPACK(h) back
  *
  * The noise is noise.py's, bit for bit: the same operations in the same order, none contracted. The update may
  * differ from the torch path by rounding. */
@@ -98,7 +99,7 @@ TARGET INLINE F32 NAME(load_state)(const void *from, int j, int half)
         return NAME(load)((const float *)from + j);
     U16 value;
     memcpy(&value, (const uint16_t *)from + j, BYTES / 2);
-    return (F32)(__builtin_convertvector(value, U32) << 16);
+    return (F32)(UNPACK(value) << 16);
 }
 
 /* rounding.to_bfloat16 where `half`. */
@@ -108,8 +109,8 @@ TARGET INLINE void NAME(store_state)(void *to, int j, F32 value, U32 bits, int h
         NAME(store)((float *)to + j, value);
         return;
     }
-    U32 rounded = ((U32)value + (bits & 0xFFFFu)) >> 16, nan = (U32)(value != value);
-    U16 packed = __builtin_convertvector((rounded & ~nan) | (nan & 0x7FC0u), U16);
+    U32 rounded = ((U32)value + (bits & 0xFFFFu)) | (U32)(value != value); /* a NaN becomes all ones, a NaN */
+    U16 packed = PACK(rounded >> 16);
     memcpy((uint16_t *)to + j, &packed, BYTES / 2);
 }
 
@@ -138,3 +139,5 @@ TARGET static void NAME(gaussian)(const Address *address, int64_t parameter, int
 #undef MUL
 #undef SQRT
 #undef FMA
+#undef PACK
+#undef UNPACK

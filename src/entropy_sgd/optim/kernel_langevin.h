@@ -11,9 +11,11 @@ TARGET INLINE void NAME(update)(const Step *s, const Row *row, const float *z, u
     const F32 beta = zero + (1.0f - s->alpha);
     U32 element = {0};
     for (int i = 0; i < LANES; i++)
-        element[i] = low + (uint32_t)i;
+        element[i] = (uint32_t)i;
+    element += low;
     F32 lanes[BLOCKS / LANES];
     memcpy(lanes, sums, sizeof lanes);
+#pragma GCC unroll 16
     for (int j = 0; j < TILE; j += LANES) {
         U32 bits = {0};
         if (half) {

@@ -72,7 +72,8 @@ def philox(
     full = [word if isinstance(word, Tensor) else torch.full((), word, device=device) for word in counter]
     c0, c1, c2, c3 = cast("list[Tensor]", torch.broadcast_tensors(*full))
     factors = _multipliers(device, c0.dim())
-    even, odd = torch.stack((c0, c2)), torch.stack((c3, c1))
+    even: Tensor = torch.stack((c0, c2))
+    odd: Tensor = torch.stack((c3, c1))
     for i in range(rounds):
         products = even * factors
         keys = ((k + i * increment) & WORD for k, increment in zip(key, KEY_INCREMENTS, strict=True))
