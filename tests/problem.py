@@ -11,12 +11,12 @@ from torch import Tensor
 from entropy_sgd import EntropyAdam, EntropySGD, LocalEntropy, scoping
 
 KINDS = {
-    "sgd": lambda params: EntropySGD(params, L=4, noise=1e-2),
+    "sgd": lambda params: EntropySGD(params, momentum=0.9, L=4, noise=1e-2),
     "adam": lambda params: EntropyAdam(params, L=4, noise=1e-2, inner="adam", inner_lr=0.01),
     "adamw": lambda params: LocalEntropy(
         params, torch.optim.AdamW, {"lr": 1e-2, "weight_decay": 0.1}, L=4, noise=1e-2, weight_decay=0.01
     ),
-    "match": lambda params: EntropySGD(params, L=4, noise=1e-2, gamma=scoping.MatchGradient()),
+    "match": lambda params: EntropySGD(params, momentum=0.9, L=4, noise=1e-2, gamma=scoping.MatchGradient()),
     "rmsprop": lambda params: LocalEntropy(params, torch.optim.RMSprop, {"lr": 1e-2}, L=4, noise=1e-2),
 }
 

@@ -74,7 +74,7 @@ def test_entropy_adam_is_algorithm_1_with_adam_outside(inner, L, foreach):
 def test_inside_a_cycle_the_parameters_hold_x_prime():
     problem = Problem(2)
     params = problem.parameters()
-    optimizer = EntropySGD(params, L=7, noise=1e-2, gamma=0.2, seed=SEED)
+    optimizer = EntropySGD(params, momentum=0.9, L=7, noise=1e-2, gamma=0.2, seed=SEED)
     trace: list[np.ndarray] = []
     algorithm_1(
         problem.start, problem.gradient, 3, L=7, gamma=lambda t: 0.2, eta=1.0, eta_prime=0.1, alpha=0.75,

@@ -78,7 +78,23 @@ def test_a_nonsense_hyper_parameter_of_a_group_is_named_and_the_group_not_added(
 @pytest.mark.parametrize("name", ["L", "gamma", "seed"])
 def test_what_is_common_to_all_groups_cannot_be_set_by_one(name):
     with pytest.raises(ValueError, match=f"{name} is common to all"):
-        EntropySGD([{"params": parameter(), name: 7}])
+        EntropySGD([{"params": parameter(), name: 7}, {"params": parameter()}])
+    with pytest.raises(ValueError, match=f"{name} is common to all"):
+        EntropySGD([{"params": parameter(), name: 7}, {"params": parameter(), name: 8}])
+
+
+@pytest.mark.parametrize(("name", "value"), [("L", 7), ("gamma", 0.5), ("seed", 3), ("monitor", False)])
+def test_what_is_common_to_all_groups_may_be_given_in_all(name, value):
+    alone = EntropySGD([{"params": parameter(), name: value}])
+    both = EntropySGD([{"params": parameter(), name: value}, {"params": parameter(), name: value}])
+    for optimizer in (alone, both):
+        assert optimizer.param_groups[0][name] == value
+        assert all(name not in group for group in optimizer.param_groups[1:])
+        optimizer.add_param_group({"params": parameter(), name: value})
+        with pytest.raises(ValueError, match=f"{name} is common to all"):
+            optimizer.add_param_group(
+                {"params": parameter(), name: EntropySGD(parameter()).param_groups[0][name]}
+            )
 
 
 @pytest.mark.parametrize("kind", [EntropySGD, EntropyAdam, lambda ps: SGLD(ps, lr=0.1)])

@@ -6,12 +6,15 @@ import pytest
 import torch
 
 from entropy_sgd.optim.langevin import Langevin, langevin_step, langevin_step_
+from entropy_sgd.optim.rules import RULES as NAMED
 
 RULES = [
     ("sgd", 0.0, False),
     ("sgd", 0.9, False),
     ("sgd", 0.9, True),
     ("adam", 0.0, False),
+    ("sghmc", 0.9, False),
+    ("sgnht", 0.9, False),
 ]
 
 
@@ -24,7 +27,8 @@ RULES = [
 def test_lists_in_place_equal_the_readable_step(
     inner, momentum, nesterov, weight_decay, noisy, dtype, tolerance
 ):
-    h = Langevin(0.3, weight_decay, inner, 0.1, momentum, nesterov, (0.8, 0.95), 1e-8, 0.05, 0.75)
+    rule = NAMED[inner]
+    h = Langevin(0.3, weight_decay, rule, 0.1, momentum, nesterov, (0.8, 0.95), 1e-8, 0.05, 0.75)
     generator = torch.Generator().manual_seed(1)
     shapes = [(3, 5), (1,), (2, 2, 2), ()]
 
@@ -33,7 +37,8 @@ def test_lists_in_place_equal_the_readable_step(
 
     x = fresh()
     x_prime, mu = [t.clone() for t in x], [t.clone() for t in x]
-    buffers = [[torch.zeros_like(t) for t in x] for _ in range({"adam": 2}.get(inner, int(momentum != 0)))]
+    buffers = [[rule.buffer(name, t) for t in x] for name in rule.buffers(h)]
+    rule.reset_(h, buffers)
     expected = [
         (a, b, tuple(buf[i] for buf in buffers)) for i, (a, b) in enumerate(zip(x_prime, mu, strict=True))
     ]
@@ -44,7 +49,7 @@ def test_lists_in_place_equal_the_readable_step(
             langevin_step(h, a, gradient[i], x[i], b, bufs, k, None if z is None else z[i])
             for i, (a, b, bufs) in enumerate(expected)
         ]
-        langevin_step_(h, x_prime, gradient, x, mu, buffers, [k] * len(shapes), z)
+        langevin_step_(h, x_prime, gradient, x, mu, buffers, [k] * len(shapes), z, x)
     for i, (a, b, bufs) in enumerate(expected):
         torch.testing.assert_close(x_prime[i], a, rtol=tolerance, atol=tolerance)
         torch.testing.assert_close(mu[i], b, rtol=tolerance, atol=tolerance)

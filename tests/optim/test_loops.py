@@ -55,7 +55,10 @@ def test_no_scheduler_of_torch_is_forgotten():
 @pytest.mark.parametrize(
     ("ours", "theirs"),
     [
-        (lambda ps: EntropySGD(ps, lr=0.5, L=3), lambda ps: torch.optim.SGD(ps, lr=0.5, momentum=0.9)),
+        (
+            lambda ps: EntropySGD(ps, lr=0.5, momentum=0.9, L=3),
+            lambda ps: torch.optim.SGD(ps, lr=0.5, momentum=0.9),
+        ),
         (
             lambda ps: EntropyAdam(ps, lr=0.5, L=3),
             lambda ps: torch.optim.Adam(ps, lr=0.5, betas=(0.5, 0.999)),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import warnings
 
+import numpy as np
+import pytest
 import torch
 
 from entropy_sgd import EntropySGD
@@ -35,10 +37,45 @@ def test_step_in_eval_mode_swaps_back_and_warns_once():
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for _ in range(10):
-            careless.step(closures[0])
+            closures[0]()
+            careless.step()
             careless.eval()
+            careless.train()
+            closures[0]()  # the gradient at x'
+            careless.eval()
+            careless.step()
+    for _ in range(20):
+        closures[1]()
+        careful.step()
+    careless.train()
+    starts = [str(w.message)[:20] for w in caught]
+    assert starts.count("step() in eval mode:") == 1
+    assert torch.equal(flat(a), flat(b))
+
+
+def test_step_with_a_closure_in_eval_mode_is_exact_and_silent():
+    problem = Problem()
+    a, b = problem.parameters(), problem.parameters()
+    careless, careful = EntropySGD(a, L=4), EntropySGD(b, L=4)
+    closures = problem.closure(a, [0]), problem.closure(b, [0])
     for _ in range(10):
+        careless.step(closures[0])
+        careless.eval()
         careful.step(closures[1])
     careless.train()
-    assert [str(w.message).startswith("step() in eval mode") for w in caught] == [True]
     assert torch.equal(flat(a), flat(b))
+
+
+def test_eval_before_the_first_outer_update_says_once_that_x_is_the_initial_weights():
+    problem = Problem()
+    params = problem.parameters()
+    optimizer, closure = EntropySGD(params, L=4), problem.closure(params, [0])
+    optimizer.eval()  # nothing was trained yet: nothing to say
+    optimizer.step(closure)
+    with pytest.warns(UserWarning, match=r"1 of L=4 steps; finish\(\)"):
+        optimizer.eval()
+    np.testing.assert_array_equal(flat(params).detach().numpy(), problem.start)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        optimizer.train()
+        optimizer.eval()

@@ -41,7 +41,7 @@ def test_a_failed_outer_update_gives_up_the_cycle_and_keeps_x(monkeypatch, part)
         if part == "measure":
             patch.setattr(optimizer, "_measure", fail)
         elif part == "lending":
-            patch.setattr(optimizer._outer, "_fused", fail)
+            patch.setattr(optimizer._outer, "adjust", fail)
         else:
             patch.setattr(optimizer.outer, "step", fail)
         with pytest.raises(MemoryError):

@@ -121,9 +121,7 @@ class Bucket:
         if group["foreach"] is False and not self.sharded:
             self._readable(h, gradient, z)
         else:
-            langevin_step_(
-                h, self.x_prime, gradient, self.x, self.mu, self.buffers, self.k, z, self.params
-            )
+            langevin_step_(h, self.x_prime, gradient, self.x, self.mu, self.buffers, self.k, z, self.params)
         return self._distance_sq(measure), gradient_sq
 
     # ---- around a torch optimizer inside ----

@@ -101,7 +101,7 @@ class EntropyAdam(LocalEntropy):
 
     def _check_group(self, group: dict[str, Any]) -> None:
         super()._check_group(group)
-        group = {**self._own, **group}
+        group = {**getattr(self, "_own", {}), **group}  # before the outer optimizer gave its defaults
         check_rate(group)
         arguments.betas("betas", group["betas"])
         arguments.number("eps", group["eps"])

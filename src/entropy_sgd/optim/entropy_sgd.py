@@ -54,7 +54,7 @@ class EntropySGD(LocalEntropy):
         self,
         params: Params,
         lr: float | torch.Tensor = 1.0,
-        momentum: float = 0.9,
+        momentum: float = 0.0,
         nesterov: bool = True,
         weight_decay: float = 0.0,
         L: int = 20,
@@ -105,7 +105,7 @@ class EntropySGD(LocalEntropy):
 
     def _check_group(self, group: dict[str, Any]) -> None:
         super()._check_group(group)
-        group = {**self._own, **group}
+        group = {**getattr(self, "_own", {}), **group}  # before the outer optimizer gave its defaults
         check_rate(group)
         arguments.number("momentum", group["momentum"])
         arguments.flag("nesterov", group["nesterov"])

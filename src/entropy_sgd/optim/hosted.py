@@ -17,6 +17,8 @@ from typing import Any
 from torch import Tensor
 from torch.optim import Optimizer
 
+from entropy_sgd import arguments
+
 ALWAYS = ("params", "param_names")
 Record = dict[str, Any]
 
@@ -26,7 +28,10 @@ class Hosted(ABC):
 
     def __init__(self, owner: Optimizer, kind: type[Optimizer], options: Record) -> None:
         self.owner = owner
-        self.optimizer = kind([self._visible(group) for group in owner.param_groups], **options)
+        try:
+            self.optimizer = kind([self._visible(group) for group in owner.param_groups], **options)
+        except (TypeError, ValueError) as error:
+            raise arguments.ArgumentError(f"{kind.__name__} refuses {options!r}: {error}") from error
         self.state_from_start = bool(self.optimizer.state)  # some make their state when they are built
         for name, value in self.optimizer.defaults.items():
             owner.defaults[self.public_option(name)] = value
@@ -183,17 +188,14 @@ class Hosted(ABC):
             # torch's own keeps the containers alone; others keep attributes that their steps need. Hooks stay.
             attributes = {k: v for k, v in vars(optimizer).items() if not k.startswith("_optimizer_")}
             payload = {**attributes, **optimizer.__getstate__()}
-        return {
-            "owner": self.owner,
-            "kind": type(self.optimizer),
-            "payload": payload,
-            "from_start": self.state_from_start,
-        }
+        own = {name: value for name, value in vars(self).items() if name != "optimizer"}
+        return {**own, "kind": type(self.optimizer), "payload": payload}
 
     def __setstate__(self, state: Record) -> None:
-        self.owner, self.state_from_start = state["owner"], state["from_start"]
-        self.optimizer = state["kind"].__new__(state["kind"])
-        self.optimizer.__setstate__(state["payload"])
+        kind, payload = state.pop("kind"), state.pop("payload")
+        vars(self).update(state)
+        self.optimizer = kind.__new__(kind)
+        self.optimizer.__setstate__(payload)
 
 
 def step_without_global_hooks(optimizer: Optimizer) -> None:

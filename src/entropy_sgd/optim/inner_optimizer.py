@@ -33,6 +33,9 @@ def check_hosted(argument: str, kind: Any, options: Any) -> None:
         raise arguments.refuse(
             f"{argument}_options", options, f"a dictionary of the {argument} optimizer's keyword arguments"
         )
+    for name, value in (options or {}).items():
+        if isinstance(value, float) and value != value:
+            raise arguments.ArgumentError(f"{argument}_options must not set {name}=nan")
     for name, reason in {
         "maximize": "give it to the optimizer itself: both loops descend",
         "differentiable": "Langevin noise cannot be differentiated through",

@@ -24,7 +24,7 @@ from torch.optim import Optimizer
 
 from entropy_sgd import arguments
 from entropy_sgd.optim import scoping, sharding
-from entropy_sgd.optim.bucket import AGE, GRADIENT, MU, STEP, X, Bucket, gather, real
+from entropy_sgd.optim.bucket import AGE, GRADIENT, MU, STEP, Bucket, X, gather, real
 from entropy_sgd.optim.diagnostics import UNKNOWN, measure
 from entropy_sgd.optim.exchange import exchange
 from entropy_sgd.optim.hosted import Hosted
@@ -130,7 +130,9 @@ class LocalEntropy(Optimizer):
             if inner_options and "lr" in inner_options:
                 inner_lr = inner_options["lr"]
         elif inner_options:
-            raise arguments.refuse("inner_options", inner_options, "left out unless inner is an optimizer class")
+            raise arguments.refuse(
+                "inner_options", inner_options, "left out unless inner is an optimizer class"
+            )
         common = {"L": L, "seed": seed, "gamma": gamma, "monitor": monitor}
         listed = params if isinstance(params, Tensor) else list(params)
         if not isinstance(listed, Tensor):
@@ -369,7 +371,9 @@ class LocalEntropy(Optimizer):
         finally:
             for p, gradient in gradients.items():
                 p.grad = gradient
-        return [(b.take_step(*address, self._measuring), g) for b, g in zip(buckets, gradient_sq, strict=True)]
+        return [
+            (b.take_step(*address, self._measuring), g) for b, g in zip(buckets, gradient_sq, strict=True)
+        ]
 
     def _update(self) -> None:
         """Line 7: the outer optimizer steps from x with the gradient x - mu; the parameters are left at x."""
@@ -535,9 +539,7 @@ class LocalEntropy(Optimizer):
         if self._measuring:
             distance = common["distance"] / common["inner_step"]
             figures |= measure(d, gradients, params, common["gradient_sq"], distance)
-        common["diagnostics"] = (
-            figures if common["monitor"] else {**figures, "x_minus_x_prime": math.nan}
-        )
+        common["diagnostics"] = figures if common["monitor"] else {**figures, "x_minus_x_prime": math.nan}
         return figures
 
     def _schedule_next(self, figures: dict[str, float]) -> None:
@@ -673,7 +675,16 @@ class LocalEntropy(Optimizer):
             hosted.share()
 
     def __getstate__(self) -> dict[str, Any]:
-        own = ("_outer", "_inner", "_inner_name", "_hosts_inner", "_schedule", "_warned", "_learned", "_loaded")
+        own = (
+            "_outer",
+            "_inner",
+            "_inner_name",
+            "_hosts_inner",
+            "_schedule",
+            "_warned",
+            "_learned",
+            "_loaded",
+        )
         return {**super().__getstate__(), **{name: getattr(self, name) for name in own}}
 
     def __setstate__(self, state: dict[str, Any]) -> None:

@@ -80,8 +80,10 @@ def take_common(
 
 
 # Options that many optimizers have: they do not tell one from another.
-GENERIC = {"lr", "weight_decay", "outer_weight_decay", "maximize", "capturable", "differentiable"} | {
-    f"{prefix}{name}" for prefix in ("", "outer_") for name in ("foreach", "fused")
+GENERIC = {
+    f"{prefix}{name}"
+    for prefix in ("", "outer_")
+    for name in ("lr", "weight_decay", "maximize", "foreach", "fused", "capturable", "differentiable")
 }
 
 

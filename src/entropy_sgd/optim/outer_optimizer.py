@@ -19,7 +19,9 @@ from entropy_sgd.optim.hosted import Hosted, Record
 class OuterOptimizer(Hosted):
     """A torch optimizer of class `kind` that steps on the local-entropy gradient."""
 
-    def __init__(self, owner: Optimizer, kind: type[Optimizer], options: Record, taken: frozenset[str]) -> None:
+    def __init__(
+        self, owner: Optimizer, kind: type[Optimizer], options: Record, taken: frozenset[str]
+    ) -> None:
         self.taken = taken  # names of the owner's own options
         nesterov = options.get("nesterov", False)
         if nesterov and not options.get("momentum", 0.0):

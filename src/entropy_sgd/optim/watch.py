@@ -23,14 +23,16 @@ class _Mark(NamedTuple):
     address: int
     dtype: torch.dtype
     device: torch.device
+    shape: torch.Size
+    stride: tuple[int, ...]
 
 
 def _mark(p: Tensor) -> _Mark:
     if type(p) is torch.nn.Parameter or type(p) is Tensor:
         version = p._version
-        return _Mark(version, version, p.data_ptr(), p.dtype, p.device)
+        return _Mark(version, version, p.data_ptr(), p.dtype, p.device, p.shape, p.stride())
     local = sharding.local(p)
-    return _Mark(p._version, local._version, 0, p.dtype, p.device)
+    return _Mark(p._version, local._version, 0, p.dtype, p.device, p.shape, p.stride())
 
 
 class Watch:
@@ -48,7 +50,10 @@ class Watch:
         self._marks = {}
 
     def changed(self, params: Iterable[Tensor]) -> list[Tensor]:
-        """Those that hold other values than when they were recorded; a conversion of dtype or device is none."""
+        """Those that hold other values than when they were recorded.
+
+        A conversion to another dtype, device or layout is not such a change.
+        """
         marks = self._marks
         found: list[Tensor] = []
         for p in params:

@@ -1,9 +1,9 @@
 """Adam, `inner="adam"` (Kingma & Ba, 2015), which Section 4.2 names for line 5.
 
-    a  = b1 a + (1 - b1) dx'
-    s  = b2 s + (1 - b2) dx'^2
-    d  = (a / (1 - b1^k)) / (sqrt(s / (1 - b2^k)) + eps)             at the k-th step since the reset
-    x' = x' - inner_lr d + sqrt(inner_lr) noise N(0, I)              b1, b2 = inner_betas
+a  = b1 a + (1 - b1) dx'
+s  = b2 s + (1 - b2) dx'^2
+d  = (a / (1 - b1^k)) / (sqrt(s / (1 - b2^k)) + eps)             at the k-th step since the reset
+x' = x' - inner_lr d + sqrt(inner_lr) noise N(0, I)              b1, b2 = inner_betas
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """SGD with momentum, `inner="sgd"`: the rule of the paper's experiments (Section 4.2).
 
-    v  = m v + dx'
-    d  = dx' + m v  (Nesterov)  or  v
-    x' = x' - inner_lr d + sqrt(inner_lr) noise N(0, I)          m = inner_momentum
+v  = m v + dx'
+d  = dx' + m v  (Nesterov)  or  v
+x' = x' - inner_lr d + sqrt(inner_lr) noise N(0, I)          m = inner_momentum
 """
 
 from __future__ import annotations

@@ -2,13 +2,12 @@
 
     v  = (1 - xi) v - inner_lr dx' + sqrt(a inner_lr) noise N(0, I)         a = 1 - inner_momentum
     x' = x' + v
-    xi = xi + |v|^2 / (n T) - inner_lr                                      T = noise^2 / 2, xi = a at first
+    xi = xi + |v|^2 / n - inner_lr T                                        T = noise^2 / 2, xi = a at first
 
-The friction xi is not fixed: it grows while the kinetic energy |v|^2 / n of the n elements exceeds what the
-temperature allows, and falls otherwise. So it also absorbs the noise of mini-batches, whose strength nobody
-knows, and the stationary law stays exp(-f / T). These are the equations of Ding et al.'s Algorithm 2 with
-their h p as v and h xi as xi, at temperature T. Each parameter tensor has a thermostat of its own. Without
-noise there is no temperature to hold, and xi stays at a.
+The friction xi is not fixed: it grows while the kinetic energy of the n elements exceeds what the temperature
+T allows, and falls otherwise. So it also absorbs the noise of mini-batches, whose strength nobody knows, and
+the stationary law stays exp(-f / T). These are Ding et al.'s equations for U = f / T with h^2 = inner_lr T,
+their h p as v and their h xi as xi. Each parameter tensor has a thermostat of its own.
 """
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ class SGNHT(Rule):
         v = (1 - xi) * v - h.inner_lr * dx
         if z is not None:
             v = v + sqrt(a * h.inner_lr) * h.noise * z
-            xi = xi + v.square().mean() / T - h.inner_lr
+        xi = xi + v.square().mean() - h.inner_lr * T
         return x_prime + v, (v, xi)
 
     def step_(
@@ -82,8 +81,8 @@ class SGNHT(Rule):
         torch._foreach_add_(v, dx, alpha=-h.inner_lr)
         if z is not None:
             torch._foreach_add_(v, z, alpha=sqrt(a * h.inner_lr) * h.noise)
-            energies = sharding.totals([u.square().sum() for u in v], owners)
-            for friction, energy, p in zip(xi, energies, owners, strict=True):
-                n = max(1, p.numel() * (2 if p.is_complex() else 1))
-                friction.add_(energy / (n * T) - h.inner_lr)
+        energies = sharding.totals([u.square().sum() for u in v], owners)
+        for friction, energy, p in zip(xi, energies, owners, strict=True):
+            n = max(1, p.numel() * (2 if p.is_complex() else 1))
+            friction.add_(energy / n - h.inner_lr * T)
         torch._foreach_add_(x_prime, v)
