@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from entropy_sgd.optim import kernel, sketch, triton_step
+from entropy_sgd.optim import kernel, kernel_outer, sketch, triton_step
 from entropy_sgd.optim.noise import Span, gaussian_by_torch
 from steps import HalfStates, hyper_parameters
 
@@ -27,20 +27,20 @@ def without_fused_multiply_adds():
     library.entropy_choose(kernel.AVX512)
 
 
-def lists(mean=True, momentum=True, kept=True, half=False):
-    """x', gradient, x, mu, v and grad f(x) of tensors of every awkward size."""
+def lists(mean=True, momentum=True, half=False):
+    """x', gradient, x, mu and v of tensors of every awkward size."""
     generator = torch.Generator().manual_seed(0)
-    made = [[torch.randn(n, generator=generator) for n in SIZES] for _ in range(6)]
+    made = [[torch.randn(n, generator=generator) for n in SIZES] for _ in range(5)]
     if half:
         made[3:5] = [[t.bfloat16() for t in tensors] for tensors in made[3:5]]
-    wanted = (True, True, True, mean, momentum, kept)
+    wanted = (True, True, True, mean, momentum)
     return [tensors if want else [] for tensors, want in zip(made, wanted, strict=True)]
 
 
 CASES = [
     ({}, {}, {}),
     ({"inner_nesterov": False, "weight_decay": 0.0}, {}, {"maximize": True}),
-    ({"inner_momentum": 0.0, "alpha": 0.3}, {"momentum": False, "kept": False}, {"first": True}),
+    ({"inner_momentum": 0.0, "alpha": 0.3}, {"momentum": False}, {"first": True}),
     ({}, {}, {"first": True, "reset": True}),
     ({"noise": 0.0}, {}, {"first": True, "reset": False}),
     ({"alpha": 1.0}, {"mean": False}, {}),
@@ -68,9 +68,7 @@ def test_the_step_has_the_bits_of_the_compiled_one(options, kinds, how):
 def test_the_noise_has_the_same_bits():
     h = hyper_parameters(gamma=0.0, weight_decay=0.0, inner_momentum=0.0, inner_lr=1.0, noise=1.0)
     zeros = [[torch.zeros(n) for n in SIZES] for _ in range(4)]
-    triton_step.langevin_step_(
-        h, *zeros, [], [], [False] * 5, [False] * 5, PARAMETERS, OFFSETS, -3, 9, 4, False
-    )
+    triton_step.langevin_step_(h, *zeros, [], [False] * 5, [False] * 5, PARAMETERS, OFFSETS, -3, 9, 4, False)
     spans = [Span(*values) for values in zip(PARAMETERS, OFFSETS, SIZES, strict=True)]
     for z, expected in zip(zeros[0], gaussian_by_torch(spans, -3, 9, 4, torch.device("cpu")), strict=True):
         assert torch.equal(z, expected)
@@ -105,12 +103,12 @@ def test_many_tensors_take_one_launch(monkeypatch):
         tensors = [[torch.ones(3) for _ in range(count)] for _ in range(5)]
         expected = [[t.clone() for t in row] for row in tensors]
         flags = ([False] * count, [False] * count, list(range(count)), [0] * count, 0, 0, 0, False)
-        triton_step.langevin_step_(h, *tensors, [], *flags)
+        triton_step.langevin_step_(h, *tensors, *flags)
         launched.clear()
-        triton_step.langevin_step_(h, *tensors, [], *flags)
+        triton_step.langevin_step_(h, *tensors, *flags)
         assert launched == ["langevin", "by_tensor"]
         for _ in range(2):
-            kernel.langevin_step_(h, *expected, [], *flags)
+            kernel.langevin_step_(h, *expected, *flags)
         assert all(torch.equal(a, b) for a, b in zip(tensors[0], expected[0], strict=True))
 
 
@@ -123,7 +121,7 @@ def test_bfloat16_weights_are_rounded_as_the_readable_path_rounds_them():
         gradient = torch.randn(len(x), generator=torch.Generator().manual_seed(i)).bfloat16()
         readable.step(gradient, t=3, l=i, first=i == 0)
         triton_step.langevin_step_(
-            h, [x_prime], [gradient], [x], [mu], [v], [], [i == 0], [True], [5], [70], 9, 3, i, False
+            h, [x_prime], [gradient], [x], [mu], [v], [i == 0], [True], [5], [70], 9, 3, i, False
         )
     assert torch.equal(x, readable.x)
     assert torch.equal(x_prime, readable.x_prime)
@@ -137,8 +135,8 @@ def test_bfloat16_weights_are_rounded_as_the_readable_path_rounds_them():
 def test_the_outer_update_has_the_bits_of_the_compiled_one(half, mean, momentum):
     options = {"lr": 0.3, "momentum": momentum, "dampening": 0.1, "weight_decay": 0.2, "scale": 0.7}
     results = []
-    for module in (kernel, triton_step):
-        p, _, x, mu, v, _ = lists(mean=mean, momentum=momentum != 0, half=half)
+    for module in (kernel_outer, triton_step):
+        p, _, x, mu, v = lists(mean=mean, momentum=momentum != 0, half=half)
         v = [t.float() for t in v]
         fresh = [True, False, True, False, False]
         squares = module.outer_step_(p, x, mu, v, fresh, nesterov=momentum != 0, **options)
@@ -161,7 +159,7 @@ def test_the_outer_update_of_bfloat16_weights_keeps_x():
 
 @pytest.mark.parametrize("half", [False, True])
 def test_the_sketch_is_that_of_torch(half):
-    _, a, _, b, *_ = lists(half=half)
+    _, a, _, b, _ = lists(half=half)
     spans = [Span(*values) for values in zip(PARAMETERS, OFFSETS, SIZES, strict=True)]
     slow, fast = torch.zeros(sketch.BUCKETS), torch.zeros(sketch.BUCKETS)
     expected = sketch.add_by_torch_(slow, a, b, (0.5, -2.0), spans, 2**63 + 1, 3)

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from entropy_sgd.optim import kernel, sketch
+from entropy_sgd.optim import kernel, kernel_outer, sketch
 from entropy_sgd.optim.noise import Span
 
 SIZES = [1, 64, 100, 0, 30_001]
@@ -30,8 +30,8 @@ def test_the_compiled_sketch_is_that_of_torch(instruction_set, half):
         a = [] if half else vectors(0)
         b = [x.bfloat16() for x in vectors(1)] if half else vectors(1)
         fast, slow = torch.zeros(sketch.BUCKETS), torch.zeros(sketch.BUCKETS)
-        assert kernel.sketches(a, b)
-        square = kernel.sketch_(fast, a, b, (0.5, -2.0), SPANS, 2**63 + 1, 3)
+        assert kernel_outer.sketches(a, b)
+        square = kernel_outer.sketch_(fast, a, b, (0.5, -2.0), SPANS, 2**63 + 1, 3)
         expected = sketch.add_by_torch_(slow, a, b, (0.5, -2.0), SPANS, 2**63 + 1, 3)
         torch.testing.assert_close(fast, slow, rtol=1e-5, atol=1e-5)
         assert square == pytest.approx(float(expected), rel=1e-5)

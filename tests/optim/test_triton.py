@@ -39,7 +39,7 @@ def test_the_kernels_in_the_interpreter():
 TYPES = {"table": "*i64", "pairs": "*i64", "blocks": "*i32", "sums": "*fp32", "out": "*fp32"}
 TYPES |= dict.fromkeys(("k0", "k1", "t", "l", "seed", "seed_high"), "i32")
 TARGETS = {"sm_80": ("cuda", 80, 32), "sm_90": ("cuda", 90, 32), "gfx942": ("hip", "gfx942", 64)}
-LANGEVIN = {"MOMENTUM": True, "NESTEROV": True, "NOISE": True, "MEAN": True, "KEPT": False, "TILES": 16}
+LANGEVIN = {"MOMENTUM": True, "NESTEROV": True, "NOISE": True, "MEAN": True, "TILES": 16}
 KERNELS = {
     "float32": ("langevin", {**LANGEVIN, "HALF_STATE": False, "HALF_WEIGHTS": False}),
     "bfloat16 states": ("langevin", {**LANGEVIN, "HALF_STATE": True, "HALF_WEIGHTS": False}),

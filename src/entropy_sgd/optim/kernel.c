@@ -58,16 +58,15 @@ typedef struct {
     uint64_t keys[2 * ROUNDS]; /* the seed's two words in each round, set by entropy_run */
 } Address;
 
-/* One parameter, or a slice of it that begins at element `start`. `v` and `kept` may be NULL, and so may `mu` if
- * alpha is 1. `mu` and `v` are bfloat16 in a step with `half`, and `mu` is mu - x then. */
+/* One parameter, or a slice of it that begins at element `start`. `v` may be NULL, and so may `mu` if alpha is 1.
+ * `mu` and `v` are bfloat16 in a step with `half`, and `mu` is mu - x then. */
 typedef struct {
     float *x_prime;
     const float *gradient;
     float *x;
     void *mu, *v;
-    float *kept;
     int64_t numel, start, parameter;
-    int64_t first; /* nonzero at the first step of a cycle: line 1, and kept = grad f(x) */
+    int64_t first; /* nonzero at the first step of a cycle: line 1, and |grad f(x)|^2 */
     int64_t reset; /* nonzero: the first step starts from v = 0, otherwise from the v of the last cycle */
 } Tensor;
 
@@ -108,7 +107,6 @@ typedef struct {
     const float *gradient;
     float *x;
     void *mu, *v;
-    float *kept;
 } Row;
 
 /* rounding.mix, on words and vectors of them. */
@@ -191,7 +189,7 @@ static Add add = add_base;
 /* Of the interface between this file and kernel.py. */
 int entropy_version(void)
 {
-    return 4;
+    return 5;
 }
 
 int entropy_size(void)

@@ -13,7 +13,9 @@ from array import array
 from collections.abc import Sequence
 from functools import cache
 from importlib.machinery import EXTENSION_SUFFIXES
+from itertools import chain
 from math import sqrt
+from operator import is_
 from pathlib import Path
 
 import torch
@@ -21,13 +23,15 @@ from torch import Tensor
 
 from entropy_sgd.optim.langevin import Langevin
 
-VERSION = 4
-FIELDS = 11  # 64-bit integers that describe a tensor in kernel.c
+VERSION = 5
+FIELDS = 10  # 64-bit integers that describe a tensor in kernel.c
 TILE = 64
 AVX512 = 2
 
 
-class _Step(ctypes.Structure):
+class Step(ctypes.Structure):
+    """`Step` of kernel.c."""
+
     _fields_ = (
         ("seed", ctypes.c_uint64),
         ("t", ctypes.c_uint64),
@@ -47,31 +51,6 @@ class _Step(ctypes.Structure):
     )
 
 
-class _Outer(ctypes.Structure):
-    _fields_ = (
-        ("tensors", ctypes.c_void_p),
-        ("count", ctypes.c_int64),
-        ("lr", ctypes.c_float),
-        ("momentum", ctypes.c_float),
-        ("keep", ctypes.c_float),
-        ("weight_decay", ctypes.c_float),
-        ("scale", ctypes.c_float),
-        ("nesterov", ctypes.c_int32),
-        ("half", ctypes.c_int32),
-    )
-
-
-class _Sketch(ctypes.Structure):
-    _fields_ = (
-        *_Step._fields_[:4],
-        ("pairs", ctypes.c_void_p),
-        ("count", ctypes.c_int64),
-        ("a_scale", ctypes.c_float),
-        ("b_scale", ctypes.c_float),
-        ("half", ctypes.c_int32),
-    )
-
-
 @cache
 def library() -> ctypes.CDLL | None:
     """The compiled library with the widest instruction set chosen; None, said once, where there is none."""
@@ -79,7 +58,7 @@ def library() -> ctypes.CDLL | None:
         path = Path(__file__).with_name(f"_kernel{suffix}")
         try:
             loaded = ctypes.CDLL(str(path))
-            current = loaded.entropy_version() == VERSION and loaded.entropy_size() == ctypes.sizeof(_Step)
+            current = loaded.entropy_version() == VERSION and loaded.entropy_size() == ctypes.sizeof(Step)
         except (OSError, AttributeError):
             continue
         if current:
@@ -95,8 +74,8 @@ def library() -> ctypes.CDLL | None:
 
 
 @cache
-def _parallel() -> ctypes.c_void_p | None:
-    """GOMP_parallel of the OpenMP runtime that torch runs on, or None: then one thread does the work.
+def parallel() -> ctypes.c_void_p | None:
+    """GOMPparallel of the OpenMP runtime that torch runs on, or None: then one thread does the work.
 
     Two OpenMP runtimes in a process each keep threads that spin for work on the same cores.
     """
@@ -110,31 +89,135 @@ def _parallel() -> ctypes.c_void_p | None:
     runtimes.sort(key=lambda path: str(Path(torch.__file__).resolve().parent) not in path)
     for path in runtimes:
         try:
-            return ctypes.cast(ctypes.CDLL(path).GOMP_parallel, ctypes.c_void_p)
+            return ctypes.cast(ctypes.CDLL(path).GOMPparallel, ctypes.c_void_p)
         except (OSError, AttributeError):
             continue
     return None
 
 
-def serves(params: Sequence[Tensor], gradients: Sequence[Tensor], others: Sequence[Sequence[Tensor]]) -> bool:
-    """Whether the kernel can work on these parameters, their gradients and lists of as many tensors.
+PLAIN = (Tensor, torch.nn.Parameter)
 
-    Its arrays are plain contiguous float32 in the CPU's memory, all of a parameter's size; users may put
-    anything into `.data`, `.grad` and `state`.
+
+def serves(
+    params: Sequence[Tensor],
+    gradients: Sequence[Tensor],
+    x: Sequence[Tensor],
+    states: Sequence[Sequence[Tensor]],
+) -> bool:
+    """Whether the kernel can work on these parameters, their gradients, x, and the lists in `states`.
+
+    Its arrays are plain contiguous float32 in the CPU's memory, all of a parameter's size, the `states` all
+    float32 or all bfloat16; users may put anything into `.data`, `.grad` and `state`.
     """
     if not params[0].is_cpu or params[0].dtype is not torch.float32 or library() is None:
         return False
-    if any(g.is_neg() for g in gradients):
+    dtype = states[0][0].dtype if states else torch.float32
+    if dtype is not torch.float32 and dtype is not torch.bfloat16:
         return False
-    float32, sizes = torch.float32, [p.numel() for p in params]
-    return all(
-        type(t) in _PLAIN and t.dtype is float32 and t.is_cpu and t.numel() == size and t.is_contiguous()
-        for tensors in (params, gradients, *others)
-        for t, size in zip(tensors, sizes, strict=False)
+    return (
+        _plain(params, params, torch.float32)
+        and _plain(gradients, params, torch.float32)
+        and _plain(x, params, torch.float32)
+        and all(_plain(tensors, params, dtype) for tensors in states)
     )
 
 
-_PLAIN = (Tensor, torch.nn.Parameter)
+def _plain(tensors: Sequence[Tensor], params: Sequence[Tensor], dtype: torch.dtype) -> bool:
+    for t, p in zip(tensors, params, strict=True):
+        if type(t) not in PLAIN or t.dtype is not dtype or not t.is_cpu or t.numel() != p.numel():
+            return False
+        if not t.is_contiguous() or t.is_neg():
+            return False
+    return True
+
+
+class Plan:
+    """The arguments of kernel.c for one set of tensors, laid out once and used as long as these stay there.
+
+    Args:
+        x_prime: the inner weights.
+        x: the outer weights.
+        mu: the running average, or mu - x in bfloat16; empty if alpha is 1, where it is x'.
+        v: the momentum, of the same dtype; empty without.
+        parameter: the index of each in the optimizer; with `offset` it chooses the noise.
+        offset: the place of each tensor's first element in the flattened parameter: above 0 for a shard.
+    """
+
+    def __init__(
+        self,
+        x_prime: Sequence[Tensor],
+        x: Sequence[Tensor],
+        mu: Sequence[Tensor],
+        v: Sequence[Tensor],
+        parameter: Sequence[int],
+        offset: Sequence[int],
+    ) -> None:
+        self.kernel = loaded()
+        self.count = count = len(x_prime)
+        self.tensors = [*x_prime, *x, *mu, *v]
+        self.places = [(t.data_ptr(), t.numel()) for t in self.tensors]
+        self.dtype = (*mu, *v)[0].dtype if mu or v else torch.float32
+        rows: list[int] = []
+        for i, p in enumerate(x_prime):
+            mean, momentum = mu[i].data_ptr() if mu else 0, v[i].data_ptr() if v else 0
+            rows += (p.data_ptr(), 0, x[i].data_ptr(), mean, momentum)
+            rows += (p.numel(), offset[i], parameter[i], 0, 0)
+        self.rows = array("q", rows)
+        self.flags: tuple[Sequence[bool], Sequence[bool]] | None = None
+        self.ends = array("q", bytes(8 * count))
+        place = self.rows.buffer_info()[0]
+        chunks = self.kernel.entropy_chunks(ctypes.c_void_p(place), ctypes.c_int64(count), address(self.ends))
+        self.sums, self.total = array("d", bytes(16 * chunks)), array("d", bytes(16 * count))
+        self.zeros = bytes(16 * count)
+        self.arguments = Step(tensors=place, count=count, half=self.dtype is torch.bfloat16)
+        self.pointers = (
+            ctypes.byref(self.arguments),
+            address(self.ends),
+            address(self.sums),
+            None,
+            parallel(),
+        )
+        self.total_address = address(self.total)
+
+    def holds(self, *lists: Sequence[Tensor]) -> bool:
+        """Whether `lists` (x', x, mu, v) are the tensors it was made for, and where they were."""
+        tensors = list(chain(*lists))
+        return (
+            len(tensors) == len(self.tensors)
+            and all(map(is_, tensors, self.tensors))
+            and [(t.data_ptr(), t.numel()) for t in tensors] == self.places
+            and all(p.is_contiguous() for p in tensors[: self.count])
+            and (*lists[2], *lists[3], *tensors[:1])[0].dtype is self.dtype
+        )
+
+    def reads(self, gradient: Sequence[Tensor]) -> bool:
+        """Whether the kernel can read these gradients, which change from step to step."""
+        return _plain(gradient, self.tensors[: self.count], torch.float32)
+
+    def step(
+        self,
+        h: Langevin,
+        gradient: Sequence[Tensor],
+        first: Sequence[bool],
+        reset: Sequence[bool],
+        seed: int,
+        t: int,
+        l: int,
+        maximize: bool,
+    ) -> tuple[Sequence[float], Sequence[float]]:
+        """See `langevin_step_`."""
+        rows, s, total = self.rows, self.arguments, self.total
+        rows[1::FIELDS] = array("q", [g.data_ptr() for g in gradient])
+        if self.flags != (first, reset):
+            rows[8::FIELDS], rows[9::FIELDS] = array("q", first), array("q", reset)
+            self.flags = (list(first), list(reset))
+        s.seed, s.t, s.l = seed & 0xFFFFFFFFFFFFFFFF, t, l
+        s.gamma, s.weight_decay, s.alpha = h.gamma, h.weight_decay, h.alpha
+        s.inner_lr, s.inner_momentum, s.inner_nesterov = h.inner_lr, h.inner_momentum, h.inner_nesterov
+        s.noise_scale, s.sign = sqrt(h.inner_lr) * h.noise, -1.0 if maximize else 1.0
+        ctypes.memmove(self.total_address, self.zeros, len(self.zeros))
+        self.kernel.entropy_run(*self.pointers, ctypes.c_int32(torch.get_num_threads()), self.total_address)
+        return total[0::2], total[1::2]
 
 
 def langevin_step_(
@@ -144,7 +227,6 @@ def langevin_step_(
     x: Sequence[Tensor],
     mu: Sequence[Tensor],
     v: Sequence[Tensor],
-    kept: Sequence[Tensor],
     first: Sequence[bool],
     reset: Sequence[bool],
     parameter: Sequence[int],
@@ -158,16 +240,15 @@ def langevin_step_(
 
     Args:
         h: the hyper-parameters.
-        x_prime: the inner weights.
-        gradient: at them.
+        x_prime: these and the other tensors are as in `Plan`.
+        gradient: at x'.
         x: the outer weights.
-        mu: the running average, or mu - x in bfloat16; empty if alpha is 1, where it is x'.
-        v: the momentum, of the same dtype; empty without.
-        kept: receives grad f(x) of the first ones; may be empty.
+        mu: the average.
+        v: the momentum.
         first: at the first step of a cycle: x, mu = x'.
         reset: where this is a first step, v = 0 before it; otherwise v is the last cycle's.
-        parameter: the index of each in the optimizer; with `offset` it chooses the noise.
-        offset: the place of each tensor's first element in the flattened parameter: above 0 for a shard.
+        parameter: the indices.
+        offset: of shards.
         seed: of the noise.
         t: outer step.
         l: inner step.
@@ -176,25 +257,8 @@ def langevin_step_(
     Returns:
         for each tensor |x - x'|^2 after the step, and |grad f(x)|^2 of the first ones, elsewhere 0.
     """
-    rows: list[int] = []
-    for i, p in enumerate(x_prime):
-        rows += (
-            p.data_ptr(),
-            gradient[i].data_ptr(),
-            x[i].data_ptr(),
-            mu[i].data_ptr() if mu else 0,
-            v[i].data_ptr() if v else 0,
-            kept[i].data_ptr() if kept else 0,
-            p.numel(),
-            offset[i],
-            parameter[i],
-            first[i],
-            reset[i],
-        )
-    total = array("d", bytes(16 * len(x_prime)))
-    half = any(s[0].dtype is torch.bfloat16 for s in (mu, v) if s)
-    _run(rows, (seed, t, l), h, -1.0 if maximize else 1.0, half, None, total)
-    return total[0::2], total[1::2]
+    plan = Plan(x_prime, x, mu, v, parameter, offset)
+    return plan.step(h, gradient, first, reset, seed, t, l, maximize)
 
 
 def gaussian(spans: Sequence[tuple[int, int, int]], seed: int, t: int, l: int) -> list[Tensor]:
@@ -202,167 +266,25 @@ def gaussian(spans: Sequence[tuple[int, int, int]], seed: int, t: int, l: int) -
     rows: list[int] = []
     whole: list[Tensor] = []
     for parameter, start, numel in spans:
-        rows += (0, 0, 0, 0, 0, 0, numel, start, parameter, 0, 0)
+        rows += (0, 0, 0, 0, 0, numel, start, parameter, 0, 0)
         whole.append(torch.empty((-(-(start + numel) // TILE) - start // TILE) * TILE))
-    out = array("q", [z.data_ptr() for z in whole])
-    _run(rows, (seed, t, l), None, 1.0, False, out, None)
+    out, tensors = array("q", [z.data_ptr() for z in whole]), array("q", rows)
+    count, ends = len(spans), array("q", bytes(8 * len(spans)))
+    step = Step(seed & 0xFFFFFFFFFFFFFFFF, t, l, tensors=tensors.buffer_info()[0], count=count)
+    kernel, threads = loaded(), ctypes.c_int32(torch.get_num_threads())
+    kernel.entropy_chunks(ctypes.c_void_p(step.tensors), ctypes.c_int64(count), address(ends))
+    kernel.entropy_run(ctypes.byref(step), address(ends), None, address(out), parallel(), threads, None)
     return [z[start % TILE :][:numel] for z, (_, start, numel) in zip(whole, spans, strict=True)]
 
 
-def _run(
-    rows: list[int],
-    address: tuple[int, int, int],
-    h: Langevin | None,
-    sign: float,
-    half: bool,
-    out: array[int] | None,
-    total: array[float] | None,
-) -> None:
-    """Lays the arguments out as kernel.c has them and calls it."""
-    kernel = _library()
-    tensors = array("q", rows)
-    count = len(rows) // FIELDS
-    seed, t, l = address
-    step = _Step(seed & 0xFFFFFFFFFFFFFFFF, t, l, tensors=tensors.buffer_info()[0], count=count)
-    if h is not None:
-        step.gamma, step.weight_decay = h.gamma, h.weight_decay
-        step.inner_lr, step.inner_momentum, step.inner_nesterov = (
-            h.inner_lr,
-            h.inner_momentum,
-            h.inner_nesterov,
-        )
-        step.noise_scale, step.alpha, step.sign = sqrt(h.inner_lr) * h.noise, h.alpha, sign
-        step.half = half
-    ends = array("q", bytes(8 * count))
-    chunks = kernel.entropy_chunks(ctypes.c_void_p(step.tensors), ctypes.c_int64(count), _address(ends))
-    sums = array("d", bytes(16 * chunks))
-    kernel.entropy_run(
-        ctypes.byref(step),
-        _address(ends),
-        _address(sums),
-        None if out is None else _address(out),
-        _parallel(),
-        ctypes.c_int32(torch.get_num_threads()),
-        None if total is None else _address(total),
-    )
-
-
-def outer_step_(
-    p: Sequence[Tensor],
-    x: Sequence[Tensor],
-    mu: Sequence[Tensor],
-    buffer: Sequence[Tensor],
-    fresh: Sequence[bool],
-    *,
-    lr: float,
-    momentum: float,
-    dampening: float,
-    weight_decay: float,
-    nesterov: bool,
-    scale: float,
-) -> Sequence[float]:
-    """Line 7 in one pass: p = x after a step of torch.optim.SGD from x with the gradient `scale` (x - mu).
-
-    Args:
-        p: the model's parameters; without `mu`, which is x' then, they hold x'.
-        x: the outer weights; not written to.
-        mu: the average, or mu - x in bfloat16; may be empty.
-        buffer: SGD's momentum, float32; empty without.
-        fresh: where it has no content yet.
-        lr: of torch.optim.SGD, and so are the following.
-        momentum: `buffer` is empty if it is 0.
-        dampening: of the momentum.
-        weight_decay: of the outer update.
-        nesterov: Nesterov's momentum.
-        scale: of x - mu; negative to maximize.
-
-    Returns:
-        |x - mu|^2 of each tensor, before scaling.
-    """
-    rows: list[int] = []
-    for i, q in enumerate(p):
-        rows += (
-            q.data_ptr(),
-            0,
-            x[i].data_ptr(),
-            mu[i].data_ptr() if mu else 0,
-            buffer[i].data_ptr() if buffer else 0,
-            0,
-            q.numel(),
-            0,
-            0,
-            fresh[i],
-            0,
-        )
-    tensors = array("q", rows)
-    count = len(p)
-    half = bool(mu) and mu[0].dtype is torch.bfloat16
-    outer = _Outer(
-        tensors.buffer_info()[0], count, lr, momentum, 1 - dampening, weight_decay, scale, nesterov, half
-    )
-    ends = array("q", bytes(8 * count))
-    kernel = _library()
-    chunks = kernel.entropy_chunks(ctypes.c_void_p(outer.tensors), ctypes.c_int64(count), _address(ends))
-    sums, total = array("d", bytes(16 * chunks)), array("d", bytes(16 * count))
-    threads = ctypes.c_int32(torch.get_num_threads())
-    kernel.entropy_outer(
-        ctypes.byref(outer), _address(ends), _address(sums), _parallel(), threads, _address(total)
-    )
-    return total[0::2]
-
-
-def sketches(a: Sequence[Tensor], b: Sequence[Tensor]) -> bool:
-    """Whether `sketch_` can read these tensors."""
-    plain = all(type(t) in _PLAIN and t.is_cpu and t.is_contiguous() and not t.is_neg() for t in (*a, *b))
-    dtypes = {t.dtype for t in a} <= {torch.float32}
-    return (
-        plain and dtypes and len({t.dtype for t in b}) == 1 and b[0].dtype in (torch.float32, torch.bfloat16)
-    ) and library() is not None
-
-
-def sketch_(
-    sketch: Tensor,
-    a: Sequence[Tensor],
-    b: Sequence[Tensor],
-    scales: tuple[float, float],
-    spans: Sequence[tuple[int, int, int]],
-    seed: int,
-    t: int,
-) -> float:
-    """sketch.add_ on the CPU: see there."""
-    rows: list[int] = []
-    for i, (parameter, start, numel) in enumerate(spans):
-        rows += (a[i].data_ptr() if a else 0, b[i].data_ptr(), numel, start, parameter)
-    pairs = array("q", rows)
-    arguments = _Sketch(seed & 0xFFFFFFFFFFFFFFFF, t, 0, pairs=pairs.buffer_info()[0], count=len(spans))
-    arguments.a_scale, arguments.b_scale = scales
-    arguments.half = b[0].dtype is torch.bfloat16
-    ends = array("q", bytes(8 * len(spans)))
-    square = ctypes.c_double(0.0)
-    _library().entropy_sketch(
-        ctypes.byref(arguments),
-        _address(ends),
-        ctypes.c_void_p(_parts().data_ptr()),
-        _parallel(),
-        ctypes.c_int32(torch.get_num_threads()),
-        ctypes.c_void_p(sketch.data_ptr()),
-        ctypes.byref(square),
-    )
-    return square.value
-
-
-@cache
-def _parts() -> Tensor:
-    """Room for the sketches of the parts that threads work on: SLABS of them, see kernel.c."""
-    return torch.empty(64 * (4096 + TILE + 2))
-
-
-def _library() -> ctypes.CDLL:
+def loaded() -> ctypes.CDLL:
+    """The library, which `serves` has found."""
     kernel = library()
     if kernel is None:
         raise RuntimeError("the compiled Langevin step is missing")
     return kernel
 
 
-def _address(values: array[int] | array[float]) -> ctypes.c_void_p:
+def address(values: array[int] | array[float]) -> ctypes.c_void_p:
+    """Where they are in memory."""
     return ctypes.c_void_p(values.buffer_info()[0])

@@ -42,7 +42,7 @@ TARGET INLINE void NAME(update)(const Step *s, const Row *row, const float *z, u
     memcpy(sums, lanes, sizeof lanes);
 }
 
-/* Line 1 on one whole tile, and grad f(x), which is kept if there is a place for it. */
+/* Line 1 on one whole tile, and |grad f(x)|^2. */
 TARGET INLINE void NAME(begin)(const Step *s, const Row *row, int reset, float *sums)
 {
     const float sign = s->sign, decay = s->weight_decay;
@@ -53,8 +53,6 @@ TARGET INLINE void NAME(begin)(const Step *s, const Row *row, int reset, float *
         NAME(store)(row->x + j, w);
         if (row->mu && !s->half)
             NAME(store)((float *)row->mu + j, w);
-        if (row->kept)
-            NAME(store)(row->kept + j, g);
         float *lanes = sums + BLOCKS + j % BLOCKS;
         NAME(store)(lanes, NAME(load)(lanes) + g * g);
     }
@@ -95,7 +93,7 @@ TARGET static void NAME(langevin)(const Step *s, int64_t tensor, int64_t from, i
 {
     const Tensor *t = &s->tensors[tensor];
     float z[TILE] __attribute__((aligned(64))) = {0}, lanes[2 * BLOCKS] __attribute__((aligned(64))) = {0};
-    float copy[6][TILE];
+    float copy[5][TILE];
     const int64_t size = s->half ? 2 : 4; /* bytes of an element of mu and of v */
     const uint32_t step_key = s->half ? rounding_key(&s->address, t->parameter, STATES) : 0;
     for (int64_t tile = from; tile < to; tile++) {
@@ -117,25 +115,24 @@ TARGET static void NAME(langevin)(const Step *s, int64_t tensor, int64_t from, i
             NAME(noise_tile)(z, &s->address, t->parameter, tile);
         if (high - low == TILE) {
             Row row = {t->x_prime + at, t->gradient + at, t->x + at, t->mu ? (char *)t->mu + size * at : NULL,
-                       t->v ? (char *)t->v + size * at : NULL, t->kept ? t->kept + at : NULL};
+                       t->v ? (char *)t->v + size * at : NULL};
             NAME(tile)(s, &row, t, z, key, low_word, lanes);
             continue;
         }
         /* A tile that the tensor fills in part: work on a copy, padded with zeros that stay zero. */
-        char *const tensors[6] = {(char *)t->x_prime, (char *)t->gradient, (char *)t->x,
-                                  t->mu,              t->v,                (char *)t->kept};
-        const int64_t sizes[6] = {4, 4, 4, size, size, 4};
+        char *const tensors[5] = {(char *)t->x_prime, (char *)t->gradient, (char *)t->x, t->mu, t->v};
+        const int64_t sizes[5] = {4, 4, 4, size, size};
         memset(copy, 0, sizeof copy);
-        for (int k = 0; k < 6; k++)
+        for (int k = 0; k < 5; k++)
             if (tensors[k])
                 memcpy((char *)copy[k] + sizes[k] * low, tensors[k] + sizes[k] * (at + low),
                        (size_t)(sizes[k] * (high - low)));
         for (int i = 0; i < TILE; i++)
             if (i < low || i >= high)
                 z[i] = 0.0f;
-        Row row = {copy[0], copy[1], copy[2], t->mu ? copy[3] : NULL, t->v ? copy[4] : NULL, t->kept ? copy[5] : NULL};
+        Row row = {copy[0], copy[1], copy[2], t->mu ? copy[3] : NULL, t->v ? copy[4] : NULL};
         NAME(tile)(s, &row, t, z, key, low_word, lanes);
-        for (int k = 0; k < 6; k++)
+        for (int k = 0; k < 5; k++)
             if (tensors[k] && k != 1)
                 memcpy(tensors[k] + sizes[k] * (at + low), (char *)copy[k] + sizes[k] * low,
                        (size_t)(sizes[k] * (high - low)));

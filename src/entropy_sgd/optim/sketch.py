@@ -23,7 +23,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from entropy_sgd.optim import kernel, rounding
+from entropy_sgd.optim import kernel_outer, rounding
 from entropy_sgd.optim.noise import TILE, Span
 
 BUCKETS = 4096
@@ -47,8 +47,8 @@ def add_(
     Returns:
         the squared norm of what was added, a float64 scalar.
     """
-    if kernel.sketches(a, b):
-        return torch.tensor(kernel.sketch_(sketch, a, b, scales, spans, seed, t), dtype=torch.float64)
+    if kernel_outer.sketches(a, b):
+        return torch.tensor(kernel_outer.sketch_(sketch, a, b, scales, spans, seed, t), dtype=torch.float64)
     return add_by_torch_(sketch, a, b, scales, spans, seed, t)
 
 

@@ -13,7 +13,7 @@ import triton.language as tl
 
 TILE = tl.constexpr(64)
 LANES = tl.constexpr(16)  # Philox blocks of a tile
-FIELDS = tl.constexpr(11)  # 64-bit integers that describe a tensor
+FIELDS = tl.constexpr(10)  # 64-bit integers that describe a tensor
 SIGN = tl.constexpr(0x80000000)
 CANONICAL_NAN = tl.constexpr(0x7FC00000)
 
@@ -73,23 +73,29 @@ def to_bfloat16(value, bits):
 
 
 @triton.jit
+def nearest_bfloat16(value):
+    """`value` rounded to bfloat16, ties to even, as float32."""
+    return to_bfloat16(value, 0x7FFF + ((value.to(tl.uint32, bitcast=True) >> 16) & 1))
+
+
+@triton.jit
 def update(
-    z, at, mask, bits, weight_bits, x_prime, gradient, x, mu, v, kept, first, fresh, gamma, decay, lr,
+    z, at, mask, bits, weight_bits, x_prime, gradient, x, mu, v, first, fresh, gamma, decay, lr,
     momentum, scale, alpha, sign,
     MOMENTUM: tl.constexpr, NESTEROV: tl.constexpr, NOISE: tl.constexpr, MEAN: tl.constexpr,
-    KEPT: tl.constexpr, HALF_STATE: tl.constexpr, HALF_WEIGHTS: tl.constexpr,
+    HALF_STATE: tl.constexpr, HALF_WEIGHTS: tl.constexpr,
 ):  # fmt: skip
     """Lines 1 and 4 to 6 at the elements `at`; returns (x - x')^2 and, at the first step, grad f(x)^2."""
     w = tl.load(x_prime + at, mask=mask, other=0.0).to(tl.float32)
     g = tl.load(gradient + at, mask=mask, other=0.0).to(tl.float32)
-    if HALF_WEIGHTS:  # x, in more bits than x', goes on from cycle to cycle
+    if HALF_WEIGHTS:  # x, in more bits than x', goes on from cycle to cycle, where no one has written x'
         centre = tl.load(x + at, mask=mask, other=0.0)
+        centre = tl.where(first & (nearest_bfloat16(centre) != w), w, centre)
+        tl.store(x + at, centre, mask=mask & first)
     else:
         centre = tl.where(first, w, tl.load(x + at, mask=mask & (first == 0), other=0.0))
         tl.store(x + at, w, mask=mask & first)  # line 1
     at_x = g * sign + w * decay
-    if KEPT:
-        tl.store(kept + at, at_x, mask=mask & first)
     gradient_sq = tl.where(mask & first, at_x * at_x, 0.0)
     dx = tl.fma(w - centre, gamma, tl.fma(g, sign, w * decay))  # line 4
     d = dx
@@ -124,7 +130,7 @@ def update(
 def langevin(
     table, blocks, sums, k0, k1, t, l, gamma, decay, lr, momentum, scale, alpha, sign,
     MOMENTUM: tl.constexpr, NESTEROV: tl.constexpr, NOISE: tl.constexpr, MEAN: tl.constexpr,
-    KEPT: tl.constexpr, HALF_STATE: tl.constexpr, HALF_WEIGHTS: tl.constexpr, TILES: tl.constexpr,
+    HALF_STATE: tl.constexpr, HALF_WEIGHTS: tl.constexpr, TILES: tl.constexpr,
 ):  # fmt: skip
     """One block of TILES tiles: `blocks` has its tensor and its number in it, `table` describes the tensor.
 
@@ -140,12 +146,11 @@ def langevin(
     x = tl.load(row + 2).to(tl.pointer_type(tl.float32))
     mu = tl.load(row + 3).to(tl.pointer_type(states))
     v = tl.load(row + 4).to(tl.pointer_type(states))
-    kept = tl.load(row + 5).to(tl.pointer_type(tl.float32))
-    numel = tl.load(row + 6)
-    start = tl.load(row + 7)
-    parameter = tl.load(row + 8).to(tl.uint32)
-    first = tl.load(row + 9) != 0
-    fresh = first & (tl.load(row + 10) != 0)
+    numel = tl.load(row + 5)
+    start = tl.load(row + 6)
+    parameter = tl.load(row + 7).to(tl.uint32)
+    first = tl.load(row + 8) != 0
+    fresh = first & (tl.load(row + 9) != 0)
 
     tile = (start // (TILE * TILES) + number.to(tl.int64)) * TILES
     lane = tl.arange(0, TILES * LANES)
@@ -181,9 +186,9 @@ def langevin(
         if HALF_WEIGHTS:
             weight_bits = mix(e.to(tl.uint32) ^ weights_key)
         a, b = update(
-            z, at, (at >= 0) & (at < numel), bits, weight_bits, x_prime, gradient, x, mu, v, kept, first,
+            z, at, (at >= 0) & (at < numel), bits, weight_bits, x_prime, gradient, x, mu, v, first,
             fresh, gamma, decay, lr, momentum, scale, alpha, sign,
-            MOMENTUM, NESTEROV, NOISE, MEAN, KEPT, HALF_STATE, HALF_WEIGHTS,
+            MOMENTUM, NESTEROV, NOISE, MEAN, HALF_STATE, HALF_WEIGHTS,
         )  # fmt: skip
         distance_sq += a
         gradient_sq += b
@@ -209,9 +214,9 @@ def outer(
     x = tl.load(row + 2).to(tl.pointer_type(tl.float32))
     mu = tl.load(row + 3).to(tl.pointer_type(states))
     v = tl.load(row + 4).to(tl.pointer_type(tl.float32))
-    fresh = tl.load(row + 9) != 0
+    fresh = tl.load(row + 8) != 0
     at = tl.load(blocks + 2 * program + 1).to(tl.int64) * SIZE + tl.arange(0, SIZE)
-    mask = at < tl.load(row + 6)
+    mask = at < tl.load(row + 5)
     centre = tl.load(x + at, mask=mask, other=0.0)
     if not MEAN:
         d = centre - tl.load(p + at, mask=mask, other=0.0).to(tl.float32)
@@ -227,8 +232,7 @@ def outer(
         g = tl.fma(buffer, momentum, g) if NESTEROV else buffer
     new = tl.fma(g, -lr, centre)
     if HALF_WEIGHTS:
-        half = 0x7FFF + ((new.to(tl.uint32, bitcast=True) >> 16) & 1)  # ties to even
-        tl.store(p + at, to_bfloat16(new, half).to(tl.bfloat16), mask=mask)
+        tl.store(p + at, nearest_bfloat16(new).to(tl.bfloat16), mask=mask)
         tl.store(x + at, new, mask=mask)
     else:
         tl.store(p + at, new, mask=mask)

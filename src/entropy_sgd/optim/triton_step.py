@@ -78,16 +78,13 @@ def give_up(device: torch.device, error: UnusableError) -> None:
         )  # fmt: skip
 
 
-def constants(
-    h: Langevin, weights: torch.dtype, states: torch.dtype, mean: bool, kept: bool
-) -> dict[str, bool | int]:
+def constants(h: Langevin, weights: torch.dtype, states: torch.dtype, mean: bool) -> dict[str, bool | int]:
     """The compile-time arguments of `triton_kernels.langevin`."""
     return {
         "MOMENTUM": h.inner_momentum != 0,
         "NESTEROV": bool(h.inner_nesterov),
         "NOISE": h.noise != 0 and h.inner_lr != 0,
         "MEAN": mean,
-        "KEPT": kept,
         "HALF_STATE": states is torch.bfloat16,
         "HALF_WEIGHTS": weights is torch.bfloat16,
         "TILES": TILES,
@@ -101,7 +98,6 @@ def langevin_step_(
     x: Sequence[Tensor],
     mu: Sequence[Tensor],
     v: Sequence[Tensor],
-    kept: Sequence[Tensor],
     first: Sequence[bool],
     reset: Sequence[bool],
     parameter: Sequence[int],
@@ -114,7 +110,7 @@ def langevin_step_(
     """kernel.langevin_step_ on a device; the sums stay there.
 
     x' and its gradient may be bfloat16, with x in float32: then x' is rounded stochastically, and a first
-    step leaves x as it is.
+    step leaves x as it is where x' is x rounded to the nearest.
     """
     device = x_prime[0].device
     rows: list[int] = []
@@ -125,7 +121,6 @@ def langevin_step_(
             x[i].data_ptr(),
             mu[i].data_ptr() if mu else 0,
             v[i].data_ptr() if v else 0,
-            kept[i].data_ptr() if kept else 0,
             p.numel(),
             offset[i],
             parameter[i],
@@ -133,7 +128,7 @@ def langevin_step_(
             reset[i],
         )
     states = (*mu, *v)
-    flags = constants(h, x_prime[0].dtype, states[0].dtype if states else torch.float32, bool(mu), bool(kept))
+    flags = constants(h, x_prime[0].dtype, states[0].dtype if states else torch.float32, bool(mu))
     shards = [(s, p.numel()) for s, p in zip(offset, x_prime, strict=True)]
     sums = _launch("langevin", rows, shards, device,
         (_signed(seed), _signed(seed >> 32), _signed(t), _signed(l),
@@ -162,7 +157,7 @@ def outer_step_(
     rows: list[int] = []
     for i, q in enumerate(p):
         rows += (q.data_ptr(), 0, x[i].data_ptr(), mu[i].data_ptr() if mu else 0)
-        rows += (buffer[i].data_ptr() if buffer else 0, 0, q.numel(), 0, 0, fresh[i], 0)
+        rows += (buffer[i].data_ptr() if buffer else 0, q.numel(), 0, 0, fresh[i], 0)
     flags = {
         "MOMENTUM": bool(buffer),
         "NESTEROV": nesterov,
