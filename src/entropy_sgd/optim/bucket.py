@@ -26,6 +26,7 @@ from entropy_sgd.optim.states import (
     prepare_x,
 )
 
+HOST = "cpu"
 Sums = tuple[Tensor | float, Tensor | float]
 
 
@@ -207,7 +208,7 @@ class Bucket:
         if fused is False or (foreach is not None and not fused) or not self.h.rule.compiled:
             return None
         v = self.buffers[0] if self.buffers else []
-        if self.device.type == "cpu":
+        if self.device.type == HOST:
             plan = self._plan
             if plan is None or not plan.holds(self.x_prime, self.x, self.mu, v):
                 lists = [states for states in (self.mu, v) if states]

@@ -96,7 +96,7 @@ LOW, HIGH = (0, 1) if sys.byteorder == "little" else (1, 0)
 
 def _half(words: Tensor, which: int) -> Tensor:
     """The lower or the upper halves of int64 words, a view."""
-    return words.view(torch.int32).unflatten(-1, (-1, 2))[..., which]
+    return words.view(torch.int32).view(*words.shape, 2)[..., which]
 
 
 def _signed(word: int) -> int:
