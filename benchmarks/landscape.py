@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from entropy_sgd.lab import models
 from entropy_sgd.landscape import hessian_eigenvalues, spectral_density
-from entropy_sgd.landscape._objective import objective
+from entropy_sgd.landscape.objective import objective
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # its imports use a deprecated function of torch

@@ -92,14 +92,23 @@ def betas(name: str, value: object) -> None:
 
 def positive(name: str, value: Any) -> float:
     """`value` as a float; it must be a finite number above zero."""
-    number = float(value)
+    accepted = "a finite number above 0"
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise refuse(name, value, accepted) from None
     if not (math.isfinite(number) and number > 0.0):
-        raise refuse(name, value, "a finite number above 0")
+        raise refuse(name, value, accepted)
     return number
 
 
 def count(name: str, value: Any, least: int = 1) -> int:
     """`value` as an int; it must be a whole number of at least `least`."""
-    if isinstance(value, bool) or int(value) != value or value < least:
-        raise refuse(name, value, f"a whole number of at least {least}")
-    return int(value)
+    accepted = f"a whole number of at least {least}"
+    try:
+        whole = int(value)
+    except (TypeError, ValueError, OverflowError):
+        raise refuse(name, value, accepted) from None
+    if isinstance(value, bool) or whole != value or whole < least:
+        raise refuse(name, value, accepted)
+    return whole

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -94,7 +95,9 @@ def exact_hessian(problem: Problem) -> Tensor:
         tensors = {n: t.view_as(p) for n, t, p in zip(names, parts, parameters, strict=True)}
         return problem.loss_fn(functional_call(model, tensors, (inputs,)), targets)
 
-    return hessian(loss)(torch.cat([p.flatten() for p in parameters]))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch compiles its rules by a function it has deprecated
+        return hessian(loss)(torch.cat([p.flatten() for p in parameters]))
 
 
 @pytest.fixture

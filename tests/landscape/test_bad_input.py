@@ -12,20 +12,30 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from entropy_sgd.landscape import (
+    adaptive_sharpness,
     fisher_diagonal,
     hessian_eigenvalues,
+    hessian_eigenvectors,
     line,
+    local_energy,
+    local_learning_coefficient,
     network_local_entropy,
     plane,
+    spectra_by_layer,
     spectral_density,
 )
 
 MEASUREMENTS: dict[str, Callable[..., Any]] = {
     "hessian_eigenvalues": hessian_eigenvalues,
     "spectral_density": lambda *a: spectral_density(*a, probes=2, steps=3),
+    "hessian_eigenvectors": lambda *a: hessian_eigenvectors(*a, steps=40),
+    "spectra_by_layer": lambda *a: spectra_by_layer(*a, probes=2, steps=3),
     "fisher_diagonal": fisher_diagonal,
     "laplace": lambda *a: network_local_entropy(*a, 10.0),
     "langevin": lambda *a: network_local_entropy(*a, 10.0, method="langevin", steps=40),
+    "local_energy": lambda *a: local_energy(*a, 0.1, draws=2),
+    "adaptive_sharpness": lambda *a: adaptive_sharpness(*a, 0.1, steps=2),
+    "local_learning_coefficient": lambda *a: local_learning_coefficient(*a, steps=40, chains=1),
     "line": lambda model, *a: line(model, *a, model, model),
     "plane": lambda *a: plane(*a, points=3),
 }
@@ -82,9 +92,7 @@ def test_data_that_are_not_finite(measure: Callable[..., Any], mlp: Any) -> None
         measure(*mlp)
 
 
-@pytest.mark.parametrize(
-    "name", ["hessian_eigenvalues", "spectral_density", "fisher_diagonal", "laplace", "langevin"]
-)
+@pytest.mark.parametrize("name", sorted(set(MEASUREMENTS) - {"local_energy", "line", "plane"}))
 def test_derivatives_that_are_not_finite(name: str, mlp: Any) -> None:
     mlp.batches[1][0][0, 0] = torch.inf  # behind a tanh: the loss is finite
     with pytest.raises(ValueError, match="not finite at the model's weights"):
@@ -104,7 +112,7 @@ def test_complex_parameters(measure: Callable[..., Any], mlp: Any) -> None:
 
 
 @pytest.mark.parametrize("layer", [nn.Dropout(0.5), nn.BatchNorm1d(8)], ids=["dropout", "batch-norm"])
-def test_training_mode_is_said_and_eval_mode_measured(
+def test_training_mode_gives_a_warning_and_eval_mode_is_measured(
     layer: nn.Module, measure: Callable[..., Any], mlp: Any
 ) -> None:
     model = nn.Sequential(mlp.model[0], layer, nn.Tanh(), mlp.model[2])
@@ -114,7 +122,7 @@ def test_training_mode_is_said_and_eval_mode_measured(
     before = {name: value.clone() for name, value in model.state_dict().items()}
     with pytest.warns(UserWarning, match="eval mode") as caught:
         found = measure(model, mlp.loss_fn, mlp.batches)
-    assert caught[0].filename == __file__ or measure is not hessian_eigenvalues  # points at the caller
+    assert caught[0].filename == __file__  # points at the caller
     assert all(module.training for module in model.modules())
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     with warnings.catch_warnings():
@@ -127,7 +135,16 @@ def test_training_mode_is_said_and_eval_mode_measured(
 def _tensors(result: Any) -> list[Tensor]:
     if isinstance(result, Tensor):
         return [result]
-    return [torch.as_tensor(value) for value in vars(result).values()]
+    entries = result.values() if isinstance(result, dict) else vars(result).values()
+    return [
+        tensor
+        for entry in entries
+        for tensor in (
+            _tensors(entry)
+            if hasattr(entry, "__dict__") or isinstance(entry, dict)
+            else [torch.tensor(entry)]
+        )
+    ]
 
 
 def test_a_plain_network_in_training_mode_needs_no_warning(measure: Callable[..., Any], mlp: Any) -> None:
@@ -157,3 +174,12 @@ def test_half_precision_is_measured_in_single(mlp: Any) -> None:
     torch.testing.assert_close(found.nodes, expected.nodes, rtol=1e-4, atol=1e-5)
     with pytest.raises(TypeError, match="dtype must be"):
         hessian_eigenvalues(*mlp, dtype=torch.float16)
+
+
+@pytest.mark.parametrize("value", ["many", None, 2.5, float("inf"), True])
+def test_numbers_of_the_wrong_kind_are_named(value: Any, mlp: Any) -> None:
+    with pytest.raises(ValueError, match=rf"draws must be a whole number of at least 2, got {value!r}"):
+        local_energy(*mlp, 0.1, draws=value)
+    if not isinstance(value, float | bool) or value == float("inf"):
+        with pytest.raises(ValueError, match=rf"sigma must be a finite number above 0, got {value!r}"):
+            local_energy(*mlp, value)

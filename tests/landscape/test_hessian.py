@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from entropy_sgd.landscape import hessian, hessian_eigenvalues
-from entropy_sgd.landscape._objective import Objective, objective
+from entropy_sgd.landscape.objective import Objective, objective
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # curvlinops' own imports use a deprecated function of torch
@@ -155,7 +155,7 @@ class Interrupted(Exception):
 
 @pytest.mark.parametrize("dark", [[], [0, 3]])
 @pytest.mark.parametrize("rows", [1, 40, 60])
-def test_an_interrupted_build_goes_on_from_disk(
+def test_an_interrupted_build_resumes_from_disk(
     rows: int, dark: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mlp: Any
 ) -> None:
     for inputs, _ in mlp.batches:
@@ -210,7 +210,7 @@ def test_a_checkpoint_of_something_else_is_refused(
     assert path.read_bytes() == content  # refused, not overwritten
 
 
-def test_too_little_memory_is_said_before_the_work(monkeypatch: pytest.MonkeyPatch, mlp: Any) -> None:
+def test_too_little_memory_is_reported_before_the_work(monkeypatch: pytest.MonkeyPatch, mlp: Any) -> None:
     monkeypatch.setattr(hessian, "available_memory", lambda: 1000)
     monkeypatch.setattr(Objective, "block_products", lambda *_: pytest.fail("the build began"))
     with pytest.raises(MemoryError, match="spectral_density"):

@@ -9,12 +9,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from entropy_sgd.landscape import (
-    langevin,
+    gibbs_chains,
     laplace_expansion,
     local_entropy,
     network_local_entropy,
 )
-from entropy_sgd.landscape.langevin import rule, thermodynamic_integration
+from entropy_sgd.landscape import thermodynamic_integration as integration
+from entropy_sgd.landscape.thermodynamic_integration import rule, thermodynamic_integration
 
 
 def regression() -> tuple[nn.Module, list[tuple[Tensor, Tensor]], Tensor, Tensor, float]:
@@ -106,9 +107,9 @@ def test_exchanges_carry_chains_across_a_barrier() -> None:
 
 def test_chains_that_do_not_mix_are_seen_in_the_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without exchanges, and with a start on the barrier, each chain stays in one of two wells."""
-    monkeypatch.setattr(langevin, "_exchange", lambda t, *_: torch.arange(len(t)))
+    monkeypatch.setattr(gibbs_chains, "_exchange", lambda t, *_: torch.arange(len(t)))
     monkeypatch.setattr(
-        langevin, "rule", lambda: (torch.ones(1), torch.ones(1).double(), torch.ones(1).double())
+        integration, "rule", lambda: (torch.ones(1), torch.ones(1).double(), torch.ones(1).double())
     )
     x = torch.zeros(1, dtype=torch.float64)
     _, error = thermodynamic_integration(high_barrier, x, 0.5, chains=8, steps=400, seed=0)

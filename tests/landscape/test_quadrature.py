@@ -74,7 +74,7 @@ def test_a_distant_deep_well_is_not_cut_off() -> None:
 
 def test_walls_and_kinks() -> None:
     """A half-line (a wall at 0) halves a centred Gaussian; |x| has a closed form with erfc."""
-    with pytest.warns(RuntimeWarning, match="good to about"):
+    with pytest.warns(RuntimeWarning, match="accurate to about"):
         half = local_entropy(
             lambda p: torch.where(p[..., 0] < 0, math.inf, 0.0), torch.zeros(1, 1).double(), 4.0
         )

@@ -108,7 +108,7 @@ def test_plane_through_the_model(problem: Any) -> None:
     assert len(found.loss.unique()) == 9
 
 
-def test_errors_by_a_function_of_ones_own(mlp: Any) -> None:
+def test_a_custom_error_function(mlp: Any) -> None:
     def miss(outputs: Tensor, targets: Tensor) -> Tensor:
         return (outputs.topk(2).indices != targets[:, None]).all(1).double().mean()
 

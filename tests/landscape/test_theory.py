@@ -72,6 +72,29 @@ def test_lemma_1_on_a_function_that_meets_its_assumption(gamma: float) -> None:
     )
 
 
+@pytest.mark.parametrize("gamma", [0.3, 1.0, 5.0])
+def test_lemma_1_multiplies_the_lipschitz_constant_by_the_factor(gamma: float) -> None:
+    """f = c x^2 / 2 has slopes up to 2 c on [-2, 2]; those of F, by quadrature, are the factor times that."""
+    c = 0.5
+    x = torch.linspace(-2, 2, 9, dtype=torch.float64)[:, None]
+    slope = gamma * displacement(lambda p: c * p[..., 0] ** 2 / 2, x, gamma)
+    alpha = 2 * c
+    assert float(slope.abs().max()) == pytest.approx(alpha * smoothness_factor(gamma, c), rel=1e-6)
+    assert float(slope.abs().max()) < alpha
+
+
+@pytest.mark.parametrize("gamma", [0.3, 1.0, 5.0])
+def test_the_factor_is_the_largest_norm_of_a_outside_the_gap(gamma: float) -> None:
+    """max |1 / (1 + lambda / gamma)| over eigenvalues outside (-2 gamma - c, c), reached at both ends."""
+    c = 0.5
+    ends = torch.tensor([-2 * gamma - c, c], dtype=torch.float64)
+    outside = torch.cat([ends, ends + torch.tensor([[-0.1, 0.1], [-3.0, 7.0]]).sum(0)])
+    norms = (1 / (1 + outside / gamma)).abs()
+    assert float(norms.max()) == pytest.approx(smoothness_factor(gamma, c), rel=1e-12)
+    torch.testing.assert_close(norms[:2], norms.max().expand(2))
+    assert float((1 / (1 + torch.tensor(-1.9 * gamma) / gamma)).abs()) > smoothness_factor(gamma, c)
+
+
 @pytest.mark.parametrize("gamma", [0.05, 1.0, 20.0])
 def test_a_convex_loss_keeps_its_minimiser(gamma: float) -> None:
     """For a convex f that is symmetric about its minimiser, -F has the same minimiser and is convex."""

@@ -1,10 +1,10 @@
-"""The density of the Hessian's spectrum from Hessian-vector products alone: stochastic Lanczos quadrature.
+"""The spectral density of the Hessian from Hessian-vector products: stochastic Lanczos quadrature.
 
-For random unit vectors v_i the weights w_ik = <u_k, v_i>^2 of the Ritz values theta_k make
+For random unit vectors v_i, with weights w_ik = <u_k, v_i>^2 for the Ritz values theta_k,
 
-    (1/n) tr g(H)  ~  (1/b) sum_i sum_k w_ik g(theta_k),
+    (1/n) tr g(H)  ~  (1/b) sum_i sum_k w_ik g(theta_k).
 
-and the b estimates scatter independently, which gives a standard error.
+The b estimates are independent, so their scatter gives a standard error.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from ._checks import count, positive
-from ._objective import Batches, LossFunction, Objective, objective
-from ._progress import Progress
-from ._random import generator
-from .lanczos import Krylov, block_lanczos
+from entropy_sgd.arguments import count, positive
+from entropy_sgd.landscape.inputs import Selection
+from entropy_sgd.landscape.lanczos import Krylov, block_lanczos
+from entropy_sgd.landscape.objective import Batches, LossFunction, Objective, objective
+from entropy_sgd.landscape.runtime import Progress, generator
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class SpectralDensity:
     dimension: int
     """n, the number of parameters."""
     exact: bool
-    """Whether the nodes are all n eigenvalues (the probes' space was the whole space)."""
+    """Whether the nodes are all n eigenvalues (the Krylov space is the whole space)."""
 
     @property
     def weights(self) -> Tensor:
@@ -43,7 +43,7 @@ class SpectralDensity:
 
     @property
     def extremes(self) -> tuple[float, float]:
-        """The lowest and the highest eigenvalue: Ritz values, so never outside the true range."""
+        """The lowest and the highest Ritz value, which never lie outside the range of the eigenvalues."""
         return float(self.nodes[0]), float(self.nodes[-1])
 
     @property
@@ -53,11 +53,11 @@ class SpectralDensity:
 
     @property
     def trace_error(self) -> float:
-        """The standard error of ``trace``; not a number with a single probe."""
+        """The standard error of `trace`; NaN with a single probe."""
         return self.trace_of(lambda nodes: nodes)[1]
 
     def trace_of(self, g: Callable[[Tensor], Tensor]) -> tuple[float, float]:
-        """The trace of g(H) for an element-wise ``g``, and its standard error over the probes."""
+        """The trace of g(H) for an element-wise `g`, and its standard error over the probes."""
         estimates = self.dimension * (self.probe_weights * g(self.nodes)).sum(1)
         if self.exact:
             return float(estimates.mean()), 0.0
@@ -66,9 +66,9 @@ class SpectralDensity:
         return float(estimates.mean()), float(estimates.std() / math.sqrt(len(estimates)))
 
     def density(self, grid: Tensor, width: float | None = None) -> Tensor:
-        """The density at the points of ``grid``: each node a Gaussian of standard deviation ``width``.
+        """The density at the points of `grid`, each node a Gaussian of standard deviation `width`.
 
-        The integral over the real line is 1. ``width`` is a hundredth of the spectrum's range if not given.
+        It integrates to 1. `width` defaults to a hundredth of the spectrum's range.
         """
         if width is None:
             low, high = self.extremes
@@ -87,29 +87,33 @@ def spectral_density(
     probes: int = 8,
     steps: int = 100,
     seed: int = 0,
+    parameters: Selection = None,
     dtype: torch.dtype | None = None,
     progress: bool = True,
 ) -> SpectralDensity:
-    """The spectral density of the Hessian of f, the loss over all of ``batches``, for models of any size.
+    """The spectral density of the Hessian of f, the loss over all of `batches`, for models of any size.
 
-    Costs ``probes * steps`` Hessian-vector products (``probes`` at a time) and the memory of as many vectors
-    of n numbers. Where ``probes * steps`` reaches n, all eigenvalues are found (but for copies of multiple
-    ones) and nothing is random any more.
+    It takes `probes * steps` Hessian-vector products (`probes` at a time) and the memory of as many vectors
+    of n numbers. If `probes * steps` reaches n, all eigenvalues are found (except repeated ones) and the
+    result no longer depends on the seed.
 
     Args:
-        model: as for ``hessian_eigenvalues``, also regarding frozen parameters and eval mode.
-        loss_fn: ``loss_fn(model(inputs), targets)``, the mean over a batch.
-        batches: a re-iterable of ``(inputs, targets)``, read once a step; it must yield the same samples each
+        model: as for `hessian_eigenvalues`, including frozen parameters and eval mode.
+        loss_fn: `loss_fn(model(inputs), targets)`, the mean over a batch.
+        batches: a re-iterable of `(inputs, targets)`, read once per step; it must yield the same samples each
             time (no random augmentation).
-        probes: random starting vectors: the error of weights and trace falls as their square root.
-        steps: steps of block Lanczos: more resolve the density more finely.
-        seed: of the starting vectors; torch's global generator is left alone.
-        dtype: of products and basis: the parameters' own (at least float32) if not given.
-        progress: show on standard error how far it is, once it takes more than 10 seconds.
+        probes: number of random starting vectors; the error of weights and trace falls as its square root.
+        steps: of block Lanczos; more steps resolve the density more finely.
+        seed: of the starting vectors; torch's global generator is not used.
+        parameters: as for `hessian_eigenvalues`.
+        dtype: of products and basis; defaults to the parameters' own (at least float32).
+        progress: report progress on standard error once the call has taken 10 seconds.
 
+    Returns:
+        A `SpectralDensity`.
     """
     probes, steps = count("probes", probes), count("steps", steps)
-    with objective(model, loss_fn, batches, dtype) as f:
+    with objective(model, loss_fn, batches, dtype, parameters) as f:
         start = random_probes(f, probes, seed)
         krylov = block_lanczos(f.products, start, steps, Progress("Lanczos", progress).at)
         return lanczos_quadrature(krylov, probes)
@@ -122,7 +126,7 @@ def random_probes(f: Objective, probes: int, seed: int) -> Tensor:
 
 
 def lanczos_quadrature(krylov: Krylov, probes: int) -> SpectralDensity:
-    """Nodes and weights from the first ``probes`` starting vectors."""
+    """Nodes and weights from the first `probes` starting vectors."""
     nodes, components = krylov.ritz()
     n = krylov.basis.shape[1]
     weights = (components[:, :probes] ** 2).T

@@ -1,4 +1,4 @@
-"""The diagonal of the Fisher information, the paper's stand-in for a large network's spectrum (Sec. 5.1).
+"""The diagonal of the Fisher information, the paper's proxy for a large network's spectrum (Sec. 5.1).
 
 diag(I) = E(g^2) - (E g)^2,        g the gradient of the loss
 """
@@ -11,7 +11,7 @@ from typing import Any, overload
 import torch
 from torch import Tensor, nn
 
-from ._objective import Batches, LossFunction, objective
+from entropy_sgd.landscape.objective import Batches, LossFunction, objective
 
 
 @overload
@@ -29,18 +29,26 @@ def fisher_diagonal(
 ) -> Tensor:
     """E(g^2) - (E g)^2 for each trainable parameter, flat and in parameter order.
 
-    ``fisher_diagonal(optimizer)`` reads the moments that Adam (or AdamW, or an optimizer around one, as long
-    as its ``state`` holds them) keeps: m and v without their bias. As in the paper, g is then the gradient of
-    a mini-batch and E an exponential average over the last steps, longer for g^2 than for g, so that an entry
-    can come out below zero; none is clipped. A parameter that never had a gradient counts as zero.
+    `fisher_diagonal(optimizer)` reads the moments m and v that Adam keeps (or AdamW, or any optimizer with
+    these in its `state`), with their bias corrected. As in the paper, g is then the gradient of a mini-batch
+    and E an exponential average over the last steps, longer for g^2 than for g, so an entry can be negative;
+    none is clipped. A parameter that never had a gradient counts as zero.
 
-    ``fisher_diagonal(model, loss_fn, batches)`` takes g to be the gradient of one sample and E the mean over
-    all samples of ``batches``, exactly. Dimension 0 of inputs and targets indexes samples. Regarding frozen
-    parameters, eval mode and ``dtype`` see ``spectral_density``.
+    `fisher_diagonal(model, loss_fn, batches)` takes g to be the gradient of one sample and E the mean over
+    all samples of `batches`, exactly. Dimension 0 of inputs and targets indexes samples.
+
+    Args:
+        source: an optimizer, or a model as for `hessian_eigenvalues`.
+        loss_fn: `loss_fn(model(inputs), targets)`, the mean over a batch; for a model only.
+        batches: a re-iterable of `(inputs, targets)`; for a model only.
+        dtype: of the gradients; defaults to the parameters' own (at least float32).
+
+    Returns:
+        A tensor with one entry per weight.
     """
     if isinstance(source, nn.Module):
         if loss_fn is None or batches is None:
-            raise TypeError("fisher_diagonal of a model needs loss_fn and batches too")
+            raise TypeError("fisher_diagonal of a model also needs loss_fn and batches")
         return _exact(source, loss_fn, batches, dtype)
     if not isinstance(source, torch.optim.Optimizer):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"fisher_diagonal takes an optimizer or a module, got a {type(source).__name__}")
@@ -51,7 +59,7 @@ def fisher_diagonal(
 
 def _exact(model: nn.Module, loss_fn: LossFunction, batches: Batches, dtype: torch.dtype | None) -> Tensor:
     with objective(model, loss_fn, batches, dtype) as f:
-        # In float64 whatever the gradients' type: the difference below cancels.
+        # In float64 whatever the gradients' type, because the difference below cancels.
         first = torch.zeros(f.n, dtype=torch.float64, device=f.device)
         second = torch.zeros_like(first)
         samples = 0

@@ -1,4 +1,4 @@
-"""The whole spectrum of the Hessian, exactly (Sec. 5.1, Fig. 1 and Fig. 3)."""
+"""All eigenvalues of the Hessian, exactly (Sec. 5.1, Fig. 1 and Fig. 3)."""
 
 from __future__ import annotations
 
@@ -12,16 +12,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ._eigenvalues import TILE, eigenvalues_in_place
-from ._linalg import eigenvalues_of_upper
-from ._memory import available_memory, gibibytes
-from ._objective import Batches, LossFunction, Objective, objective
-from ._progress import Progress, duration
-from ._rows import RowFile
-from ._support import Support
-from ._transforms import VECTORS
+from entropy_sgd.landscape.hessian_rows import RowFile, Support
+from entropy_sgd.landscape.inputs import Selection
+from entropy_sgd.landscape.objective import Batches, LossFunction, Objective, objective
+from entropy_sgd.landscape.runtime import Progress, available_memory, duration, gibibytes
+from entropy_sgd.landscape.symmetric_eigenvalues import TILE, eigenvalues_in_place
+from entropy_sgd.landscape.typed_torch import VECTORS, eigenvalues_of_upper
 
-# torch.linalg.eigvalsh copies its input; up to here that does not matter and SciPy is not needed.
+# torch.linalg.eigvalsh copies its input; up to this size that does not matter and SciPy is not needed.
 SMALL = 2048
 
 
@@ -30,39 +28,41 @@ def hessian_eigenvalues(
     loss_fn: LossFunction,
     batches: Batches,
     *,
+    parameters: Selection = None,
     dtype: torch.dtype = torch.float64,
     checkpoint: str | os.PathLike[str] | None = None,
     progress: bool = True,
 ) -> Tensor:
-    """All eigenvalues of the Hessian of f, the loss over all of ``batches``, in ascending order.
+    """All eigenvalues of the Hessian of f, the loss over all of `batches`, in ascending order.
 
-    The matrix is built from vectorised Hessian-vector products into one array and decomposed inside it, so
-    the memory is that of one n x n matrix (17 GiB for n = 47,658 in float64) and the products' own: some 32
-    times what a forward and backward pass of the largest batch takes, so keep batches moderate (about 256
-    samples). Weights in which the loss does not bend have rows of zeros; these are left out from the start
-    and their eigenvalues, 0, put back.
+    The matrix is built in one array from vectorised Hessian-vector products and decomposed in place. The
+    memory needed is that of one n x n matrix (17 GiB for n = 47,658 in float64), plus about 32 times what a
+    forward and backward pass of the largest batch takes: keep batches moderate (about 256 samples). Weights
+    on which the gradient does not depend have rows of zeros; these are left out from the start, and their
+    eigenvalues, 0, added at the end.
 
     Args:
-        model: any module of real parameters; those with ``requires_grad`` count, in order, the others are
-            constants. Measured in eval mode (with a warning where dropout or batch normalisation was in
-            training mode), and left as it was.
-        loss_fn: ``loss_fn(model(inputs), targets)``, the mean over a batch.
-        batches: a list, DataLoader or other re-iterable of ``(inputs, targets)``; batches of different sizes
-            count by their number of targets.
-        dtype: the type everything is computed in. float32 halves the memory and blurs eigenvalues below about
-            1e-5 of the largest.
+        model: any module with real parameters; those with `requires_grad` count, in order, the others are
+            constants. It is measured in eval mode (with a warning if dropout or batch normalisation was in
+            training mode) and left unchanged.
+        loss_fn: `loss_fn(model(inputs), targets)`, the mean over a batch.
+        batches: a list, DataLoader or other re-iterable of `(inputs, targets)`; batches of different sizes
+            are weighted by their number of targets.
+        parameters: names of parameters or modules, if only their diagonal block of the Hessian is wanted
+            (`"0"`, or `["0.weight", "2.weight"]`); all other parameters are then constants.
+        dtype: the type of all computations. float32 halves the memory and blurs eigenvalues below about 1e-5
+            of the largest.
         checkpoint: a file for finished rows, about half the matrix's size. If the call is interrupted, the
-            same call goes on from there; the file is checked against model and data, and removed at the end.
-        progress: say on standard error what is needed and how far it is, once it takes more than 10 seconds.
+            same call resumes from it; the file is checked against model and data, and removed at the end.
+        progress: report memory, estimated time and progress on standard error.
 
     Returns:
-        A tensor of shape (n,) on the CPU.
+        The eigenvalues, a tensor of shape (n,) on the CPU.
 
     Raises:
-        MemoryError: the matrix does not fit; ``spectral_density`` needs no matrix.
-
+        MemoryError: the matrix does not fit; `spectral_density` builds none.
     """
-    with objective(model, loss_fn, batches, dtype) as f:
+    with objective(model, loss_fn, batches, dtype, parameters) as f:
         support = Support(f)
         banded = None if support.n <= SMALL else _eig_banded()
         _require_memory(support.n, f)
@@ -80,23 +80,22 @@ def hessian_eigenvalues(
 
 
 def _require_memory(n: int, f: Objective) -> None:
-    # The matrix, and the decomposition's work arrays: tall panels and one tile of rows.
+    # The matrix and the decomposition's work arrays: tall panels and one tile of rows.
     needed = (n + TILE + 512) * n * f.weights.element_size()
     if needed > available_memory():
         raise MemoryError(
-            f"the Hessian of {f.n} parameters, {n} of them with a row that is not zero, needs "
-            f"{gibibytes(needed)} in {f.dtype}, of which "
-            f"{gibibytes(available_memory())} are available: use dtype=torch.float32 for half of it, "
-            "or spectral_density, which needs no matrix"
+            f"the Hessian of {f.n} parameters, {n} of them with a nonzero row, needs {gibibytes(needed)} in "
+            f"{f.dtype}, but only {gibibytes(available_memory())} are available: use dtype=torch.float32 "
+            "for half of it, or spectral_density, which needs no matrix"
         )
 
 
 def _build(f: Objective, support: Support, matrix: Tensor, file: RowFile | None, progress: Progress) -> None:
-    """The upper triangle of H, parameter by parameter and ``VECTORS`` rows at a time."""
+    """Fill the upper triangle of H, parameter by parameter and `VECTORS` rows at a time."""
     done = 0 if file is None else file.load(matrix)
     if done:
-        progress.say(f"Hessian: {done} of {support.n} rows were on disk")
-    if progress.shown and f.n > SMALL:  # below, it takes seconds
+        progress.say(f"Hessian: {done} of {support.n} rows read from disk")
+    if progress.shown and f.n > SMALL:  # smaller ones take seconds
         _announce(f, support, done, progress)
     start = 0
     for k, size in enumerate(support.sizes):
@@ -111,7 +110,7 @@ def _build(f: Objective, support: Support, matrix: Tensor, file: RowFile | None,
 
 
 def _symmetrise(matrix: Tensor, first: int, last: int) -> None:
-    """The mean of the two triangles of a diagonal block, in its upper triangle, tile by tile."""
+    """Write the mean of the two triangles of a diagonal block into its upper triangle, tile by tile."""
     for i in range(first, last, TILE):
         for j in range(i, last, TILE):
             rows, columns = slice(i, min(i + TILE, last)), slice(j, min(j + TILE, last))
@@ -120,7 +119,7 @@ def _symmetrise(matrix: Tensor, first: int, last: int) -> None:
 
 
 def _announce(f: Objective, support: Support, done: int, progress: Progress) -> None:
-    """Say what is ahead, from some products for each parameter and one like those of the decomposition."""
+    """Report memory and time, estimated from a few products per parameter and one matrix product."""
     n, build, start = support.n, 0.0, 0
     for k, size in enumerate(support.sizes):
         rows, left = min(size, VECTORS // 4), start + size - max(start, done)

@@ -7,8 +7,8 @@ T = U diag(theta) U^T, any function of H between starting vectors is
     v_i^T g(H) v_j  ~  sum_k g(theta_k) c_ki c_kj,        c = U_1^T R,
 
 exactly for polynomials up to degree 2m - 1, and exactly for all g once the space is invariant. Rounding makes
-the plain recurrence lose orthogonality and report copies of eigenvalues it has found before; here every new
-block is orthogonalised against all the others, so it cannot.
+the plain recurrence lose orthogonality and report copies of eigenvalues it has already found; here every new
+block is orthogonalised against all earlier ones, which prevents that.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from ._linalg import eigh, lengths, qr, svd
+from entropy_sgd.landscape.typed_torch import eigh, lengths, qr, svd
 
 
 @dataclass(frozen=True)
 class Krylov:
-    """What block Lanczos found: T, R, the basis and the coupling to the block that was not built."""
+    """The result of block Lanczos: T, R, the basis and the coupling to the next block, which is not built."""
 
     matrix: Tensor  # T (m, m), float64
     start: Tensor  # R (r, b), float64: the starting vectors in terms of the first block
-    basis: Tensor  # Q (m, n), one vector a row
+    basis: Tensor  # Q (m, n), one vector per row
     blocks: list[int]  # the number of vectors in each block
     coupling: Tensor  # B_m (r, size of the last block), float64; no rows if the space is invariant
 
@@ -46,15 +46,24 @@ class Krylov:
         residual = self.coupling @ solution[len(solution) - self.blocks[-1] :]
         return (components**2 / (theta + shift)[:, None]).sum(0), (residual**2).sum(0)
 
+    def ritz_vectors(self, chosen: Tensor) -> Tensor:
+        """The unit vectors Q^T u_k (K, n) of the Ritz values with indices `chosen`."""
+        return self._eigen[1][:, chosen].T.to(self.basis) @ self.basis
+
+    def residuals(self) -> Tensor:
+        """|H v - theta v| for each Ritz pair (theta, v), (m,): a bound on the error of theta."""
+        last = self._eigen[1][len(self.matrix) - self.blocks[-1] :]
+        return lengths((self.coupling @ last).T)
+
     def without_last(self, count: int) -> Krylov:
-        """The result that ``count`` steps fewer would have given."""
+        """The result that `count` steps fewer would have given."""
         kept = self.blocks[: len(self.blocks) - count]
         m, last = sum(kept), self.blocks[len(kept)]
         coupling = self.matrix[m : m + last, m - kept[-1] : m]
         return Krylov(self.matrix[:m, :m], self.start, self.basis[:m], kept, coupling)
 
     def without_basis(self) -> Krylov:
-        """The same without Q, which takes nearly all of the memory and which no function of H needs."""
+        """The same without Q, which takes nearly all of the memory and is not needed for functions of H."""
         return replace(self, basis=self.basis[:0].clone())
 
     @cached_property
@@ -68,14 +77,15 @@ def block_lanczos(
     start: Tensor,
     steps: int,
     report: Callable[[float], None] = lambda fraction: None,
+    enough: Callable[[Krylov], bool] = lambda krylov: False,
 ) -> Krylov:
-    """``steps`` steps from the rows of ``start`` (b, n); fewer if the space becomes invariant before.
+    """`steps` steps from the rows of `start` (b, n); fewer if the space becomes invariant, or is `enough`.
 
-    ``products`` maps rows (K, n) to H times each row. Vectors that depend on the others are dropped, so
-    blocks can become smaller.
+    `products` maps rows (K, n) to H times each row; `report` is called with the fraction done. Vectors that
+    depend linearly on the others are dropped, so blocks can become smaller.
     """
     b, n = start.shape
-    # A direction this small against the operator is rounding error.
+    # A direction this small relative to the operator is rounding error.
     epsilon = 10 * n**0.5 * torch.finfo(start.dtype).eps
     basis = torch.empty(min(b * steps, n), n, dtype=start.dtype, device=start.device)
     matrix = torch.zeros(len(basis), len(basis), dtype=torch.float64)
@@ -95,7 +105,8 @@ def block_lanczos(
         scale = max(scale, float(lengths(rest).max()))
         block, coupling = _orthonormal(rest, basis[:m], sum(blocks[-2:]), epsilon * scale)
         report(len(blocks) / steps)
-        if len(blocks) == steps or not len(block):
+        found = Krylov(matrix[:m, :m], r, basis[:m], blocks, coupling)
+        if len(blocks) == steps or not len(block) or enough(found):
             break
         block, coupling = block[: len(basis) - m], coupling[: len(basis) - m]
         matrix[m : m + len(block), here] = coupling
@@ -104,11 +115,11 @@ def block_lanczos(
 
 
 def _orthonormal(rows: Tensor, basis: Tensor, last: int, floor: float) -> tuple[Tensor, Tensor]:
-    """Orthonormal Q (r, n) and C (r, b) with rows = C^T Q + (a part in the span of ``basis``).
+    """Orthonormal Q (r, n) and C (r, b) with rows = C^T Q + (a part in the span of `basis`).
 
-    Directions shorter than ``floor`` are dropped. But for rounding, the rows overlap only with the ``last``
-    vectors of the basis. These overlaps are removed first, and what rounding left along all the others once Q
-    has unit length, so that one look at the whole basis is enough also for directions that were short.
+    Directions shorter than `floor` are dropped. Apart from rounding, the rows overlap only with the `last`
+    vectors of the basis. These overlaps are removed first; what rounding left along the other vectors is
+    removed once Q has unit length, so one pass over the whole basis suffices even for short directions.
     """
     near = basis[len(basis) - last :]
     rows = torch.addmm(rows, rows @ near.T, near, alpha=-1.0)

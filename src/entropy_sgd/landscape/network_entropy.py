@@ -1,4 +1,4 @@
-"""Local entropy of a network at its weights, F(x, gamma) of eq. (4), where no quadrature can reach."""
+"""The local entropy of a network at its weights, F(x, gamma) of eq. (4), by expansion or by sampling."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from typing import Literal
 import torch
 from torch import nn
 
-from ._checks import count, positive
-from ._linalg import lengths
-from ._objective import Batches, LossFunction, objective
-from ._progress import Progress
-from .density import lanczos_quadrature, random_probes
-from .lanczos import Krylov, block_lanczos
-from .langevin import BATCHES, thermodynamic_integration
+from entropy_sgd.arguments import count, positive
+from entropy_sgd.landscape.density import lanczos_quadrature, random_probes
+from entropy_sgd.landscape.gibbs_chains import PIECES
+from entropy_sgd.landscape.lanczos import Krylov, block_lanczos
+from entropy_sgd.landscape.objective import Batches, LossFunction, objective
+from entropy_sgd.landscape.runtime import Progress
+from entropy_sgd.landscape.thermodynamic_integration import thermodynamic_integration
+from entropy_sgd.landscape.typed_torch import lengths
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class NetworkLocalEntropy:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LaplaceExpansion:
-    """f to second order around the weights x: all that Laplace's F(x, gamma) needs, for any gamma."""
+    """f to second order around the weights x, from which F(x, gamma) follows for any gamma."""
 
     loss: float
     """f(x)."""
@@ -40,13 +41,14 @@ class LaplaceExpansion:
     krylov: Krylov
     """Of the Hessian, from the probes and, as the last starting vector, the gradient at unit length."""
     shorter: Krylov | None
-    """The same without the last tenth of the steps; None if more steps would have changed nothing."""
+    """The same without the last tenth of the steps; None if further steps would change nothing."""
     probes: int
 
     def local_entropy(self, gamma: float) -> NetworkLocalEntropy:
-        """F(x, gamma), without any further product.
+        """F(x, gamma), without further products.
 
-        Raises ``ValueError`` where the integral does not exist: where H + gamma has a negative eigenvalue.
+        Raises:
+            ValueError: H + gamma has a negative eigenvalue, so the integral does not exist.
         """
         gamma = positive("gamma", gamma)
         log_det, scatter = self._log_determinant(self.krylov, gamma)
@@ -83,35 +85,38 @@ def network_local_entropy(
     dtype: torch.dtype = torch.float64,
     progress: bool = True,
 ) -> NetworkLocalEntropy:
-    """F(x, gamma) at the model's weights x, f being the loss over all of ``batches``.
+    """F(x, gamma) at the model's weights x, f being the loss over all of `batches`.
 
-    ``"laplace"`` replaces f by its second-order expansion around x, as the proof of Lemma 1 does,
+    `"laplace"` replaces f by its second-order expansion around x, as the proof of Lemma 1 does,
 
         F ~ -f + 1/2 g^T (H + gamma)^-1 g - 1/2 log det(H + gamma) + (n/2) log 2 pi,
 
-    with solve and log-determinant from one run of block Lanczos. It needs ``steps * (probes + 1)`` products
-    and an H + gamma without negative eigenvalues. The error holds the scatter over the probes, what the last
-    tenth of the steps changed, and a bound on the solve's remainder; the expansion's own error is not in it.
-    Several gammas share these products: see ``laplace_expansion``.
+    with the solve and the log-determinant from one run of block Lanczos. It takes `steps * (probes + 1)`
+    products and needs an H + gamma without negative eigenvalues. The error combines the scatter over the
+    probes, the change made by the last tenth of the steps, and a bound on the solve's remainder; it does not
+    include the error of the expansion itself. Several gammas can share these products: see
+    `laplace_expansion`.
 
-    ``"langevin"`` samples instead of expanding (thermodynamic integration, eq. (8) with the loss switched on
-    gradually): nothing is approximated but by the chains' length. It needs 22.5 * chains * steps gradients
-    over all of ``batches``. The largest curvature dictates the size of its steps while the chains must cross
-    distances of 1/sqrt(gamma), so a gamma far below that curvature wants many steps.
+    `"langevin"` samples instead of expanding (thermodynamic integration, eq. (8) with the loss switched on
+    gradually); its only approximation is the chains' finite length. It takes 22.5 * chains * steps gradients
+    over all of `batches`. The largest curvature limits the step size while the chains must cover distances of
+    1/sqrt(gamma), so a gamma far below that curvature needs many steps.
 
     Args:
-        model: as for ``hessian_eigenvalues``, also regarding frozen parameters and eval mode.
-        loss_fn: ``loss_fn(model(inputs), targets)``, the mean over a batch.
-        batches: a re-iterable of ``(inputs, targets)``.
+        model: as for `hessian_eigenvalues`, including frozen parameters and eval mode.
+        loss_fn: `loss_fn(model(inputs), targets)`, the mean over a batch.
+        batches: a re-iterable of `(inputs, targets)`.
         gamma: the scope, above 0.
-        method: ``"laplace"`` or ``"langevin"``.
-        probes: random vectors of the log-determinant (Laplace), at least 2.
-        steps: of Lanczos (100 if not given), or of each chain (1,000 if not given).
+        method: `"laplace"` or `"langevin"`.
+        probes: random vectors for the log-determinant (Laplace), at least 2.
+        steps: of Lanczos (default 100), or of each chain (default 1,000, at least 40).
         chains: at each of 15 temperatures (Langevin).
-        seed: of probes or noise; torch's global generator is left alone.
-        dtype: the type everything is computed in.
-        progress: show on standard error how far it is, once it takes more than 10 seconds.
+        seed: of probes or noise; torch's global generator is not used.
+        dtype: the type of all computations.
+        progress: report progress on standard error once the call has taken 10 seconds.
 
+    Returns:
+        A `NetworkLocalEntropy`.
     """
     gamma = positive("gamma", gamma)
     if method not in ("laplace", "langevin"):
@@ -121,7 +126,7 @@ def network_local_entropy(
         return laplace_expansion(
             model, loss_fn, batches, probes=probes, steps=steps, seed=seed, dtype=dtype, progress=progress
         ).local_entropy(gamma)
-    steps = count("steps", 1000 if steps is None else steps, least=2 * BATCHES)
+    steps = count("steps", 1000 if steps is None else steps, least=2 * PIECES)
     with objective(model, loss_fn, batches, dtype) as f:
         report = Progress("local entropy", progress).at
         normalized, error = thermodynamic_integration(
@@ -141,25 +146,25 @@ def laplace_expansion(
     dtype: torch.dtype = torch.float64,
     progress: bool = True,
 ) -> LaplaceExpansion:
-    """What ``network_local_entropy`` by Laplace computes before it looks at gamma: once for many gammas.
+    """The part of `network_local_entropy` by Laplace that does not depend on gamma: once for many gammas.
 
         expansion = laplace_expansion(model, loss_fn, batches)
         entropies = [expansion.local_entropy(gamma) for gamma in (0.1, 1.0, 10.0)]
 
-    The Krylov space of H does not change with the shift by gamma. The arguments are as for
-    ``network_local_entropy``, and the results are the same.
+    A shift by gamma does not change the Krylov space of H. Arguments and results are those of
+    `network_local_entropy`.
     """
     probes = count("probes", probes, least=2)
     steps = count("steps", 100 if steps is None else steps, least=2)
     with objective(model, loss_fn, batches, dtype) as f:
         g = f.gradient(f.weights)
         norm = float(lengths(g))
-        # The gradient travels in the block of probes, at their length.
+        # The gradient, scaled to unit length, joins the block of probes.
         start = torch.cat([random_probes(f, probes, seed), g[None] / norm if norm else g[None]])
         krylov = block_lanczos(
             f.products, start, steps, Progress("local entropy", progress).at
         ).without_basis()
-        # Without a coupling to a further block the space is invariant.
+        # Without coupling to a further block the space is invariant.
         shorter = krylov.without_last(1 + len(krylov.blocks) // 10) if len(krylov.coupling) else None
         return LaplaceExpansion(f.start, norm, krylov, shorter, probes)
 

@@ -12,33 +12,32 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from ._checks import positive
+from entropy_sgd.arguments import positive
 
 REACH = 10.0  # the first grid's half-width, in units of 1 / sqrt(gamma)
-EDGE = 40.0  # how far, in nats, the integrand must have fallen at the grid's rim
-FIRST = {1: 2048, 2: 256}  # intervals a side of the first grid
-LAST = {1: 2**20, 2: 4096}  # and of the finest
+EDGE = 40.0  # nats by which the integrand must have fallen at the grid's rim
+FIRST = {1: 2048, 2: 256}  # intervals per side of the first grid
+LAST = {1: 2**20, 2: 4096}  # and of the finest grid
 POINTS = 2**20  # evaluated at a time
 GROUP = {1: 64, 2: 4}  # points x that share a grid
-ENOUGH = 1e-10  # change between two grids, relative to 1 + |F|, at which the finer one is taken
-POOR = 1e-6  # the same, above which the result comes with a warning
+ENOUGH = 1e-10  # change between two grids, relative to 1 + |F|, below which the finer one is accepted
+POOR = 1e-6  # change above which the result comes with a warning
 
 
 def local_entropy(f: Callable[[Tensor], Tensor], x: Tensor, gamma: float) -> Tensor:
-    """F(x, gamma) at each of the points ``x``.
+    """F(x, gamma) at each of the points `x`.
 
-    The trapezium rule, which converges faster than any power of the step for smooth integrands that vanish
-    at both ends, on grids around x (from 10 / sqrt(gamma) to either side) that are widened and refined until
-    the result stands.
+    Uses the trapezium rule, which converges faster than any power of the step for smooth integrands that
+    vanish at both ends. The grid around x starts at 10 / sqrt(gamma) to either side and is widened and
+    refined until the result no longer changes.
 
     Args:
-        f: maps points ``(..., d)`` to values ``(...)``; ``inf`` is a wall.
-        x: points ``(..., d)`` with d = 1 or 2.
+        f: maps points `(..., d)` to values `(...)`; `inf` is a wall.
+        x: points `(..., d)` with d = 1 or 2.
         gamma: the scope, above 0.
 
     Returns:
-        A tensor of shape ``(...)``, computed in float64 and in the type of ``x``; differentiable in ``x``.
-
+        A tensor of shape `(...)` in the type of `x`, computed in float64; differentiable in `x`.
     """
     gamma = positive("gamma", gamma)
     x = torch.as_tensor(x)
@@ -47,7 +46,7 @@ def local_entropy(f: Callable[[Tensor], Tensor], x: Tensor, gamma: float) -> Ten
     if x.dim() == 0 or x.shape[-1] not in (1, 2):
         raise ValueError(f"x must have 1 or 2 entries in its last dimension, got shape {tuple(x.shape)}")
     if not bool(torch.isfinite(x).all()):
-        raise ValueError("x holds values that are not finite")
+        raise ValueError("x must be finite, but holds values that are not finite")
     points = x.double().reshape(-1, x.shape[-1])
     group = GROUP[x.shape[-1]]
     parts = [_at(f, points[i : i + group], gamma) for i in range(0, len(points), group)]
@@ -55,11 +54,11 @@ def local_entropy(f: Callable[[Tensor], Tensor], x: Tensor, gamma: float) -> Ten
 
 
 def _at(f: Callable[[Tensor], Tensor], x: Tensor, gamma: float) -> Tensor:
-    """F at some points (b, d), all on the grid that the most demanding of them needs."""
+    """F at points (b, d), all on the grid that the most demanding of them needs."""
     d = x.shape[-1]
     reach, intervals = REACH, FIRST[d]
     result, rim = _trapezium(f, x, gamma, reach, intervals)
-    while True:  # widen, until nothing is on the rim and twice the width finds nothing more
+    while True:  # widen until the rim is negligible and doubling the width changes nothing
         wider, wider_rim = _trapezium(f, x, gamma, 2 * reach, min(2 * intervals, LAST[d]))
         if rim < -EDGE and float(_change(result, wider).max()) < ENOUGH:
             break
@@ -77,7 +76,7 @@ def _at(f: Callable[[Tensor], Tensor], x: Tensor, gamma: float) -> Tensor:
     worst = int(change.argmax())
     if float(change[worst]) > POOR:
         warnings.warn(
-            f"local_entropy at x = {_text(x[worst])} is good to about {float(change[worst]):.0e} only: "
+            f"local_entropy at x = {_text(x[worst])} is accurate to about {float(change[worst]):.0e} only: "
             "f is too sharp for the finest grid",
             RuntimeWarning,
             stacklevel=4,
@@ -92,7 +91,7 @@ def _change(old: Tensor, new: Tensor) -> Tensor:
 def _trapezium(
     f: Callable[[Tensor], Tensor], x: Tensor, gamma: float, reach: float, intervals: int
 ) -> tuple[Tensor, float]:
-    """F (b,) on one grid around each x, and how far the rim is above the peak, in nats, at worst."""
+    """F (b,) on one grid around each x, and the largest height of the rim relative to the peak, in nats."""
     d, step = x.shape[-1], 2 * reach / intervals
     side = torch.linspace(-reach, reach, intervals + 1, dtype=torch.float64, device=x.device)
     rows = max(1, POINTS // len(x) // (intervals + 1) ** (d - 1))
@@ -118,7 +117,7 @@ def _values(f: Callable[[Tensor], Tensor], points: Tensor) -> Tensor:
             f"f must map points (..., d) to values (...): {tuple(points.shape)} gave {tuple(values.shape)}"
         )
     if bool((values.isnan() | values.isneginf()).any()):
-        raise ValueError("f gave a value that is NaN or minus infinity")
+        raise ValueError("f returned NaN or minus infinity")
     return values.double()
 
 

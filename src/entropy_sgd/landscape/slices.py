@@ -1,7 +1,7 @@
 """Loss and error along a line between two sets of weights, and on a plane through one.
 
-Random directions are filter-normalised: each filter (the weights of one output unit) of a direction gets the
-length of that filter in the model, and biases and normalisation parameters get zero, so that slices of
+Random directions are filter-normalised: each filter (the weights of one output unit) of a direction has the
+length of that filter in the model, and biases and normalisation parameters are zero, so that slices of
 different networks can be compared (Li et al., "Visualizing the loss landscape of neural nets", 2018).
 """
 
@@ -14,12 +14,11 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from ._batches import describe
-from ._checks import count, positive
-from ._linalg import lengths
-from ._objective import Batches, LossFunction, Objective, objective, trainable
-from ._progress import Progress
-from ._random import generator
+from entropy_sgd.arguments import count, positive
+from entropy_sgd.landscape.inputs import Batches, describe, trainable
+from entropy_sgd.landscape.objective import LossFunction, Objective, objective
+from entropy_sgd.landscape.runtime import Progress, generator
+from entropy_sgd.landscape.typed_torch import lengths
 
 Weights = nn.Module | Mapping[str, Tensor] | Tensor
 ErrorFunction = Callable[[Any, Any], float | Tensor]
@@ -32,18 +31,18 @@ class Line:
     positions: Tensor
     loss: Tensor
     error: Tensor | None
-    """The share of wrong answers; None where targets are no classes and no ``error_fn`` was given."""
+    """The share of wrong answers; None if the targets are not classes and no `error_fn` was given."""
 
 
 @dataclass(frozen=True)
 class Plane:
-    """A slice through the model's weights, which are at (0, 0): rows follow ``first``, columns ``second``."""
+    """A slice through the model's weights, which are at (0, 0): rows by `first`, columns by `second`."""
 
     first: Tensor
     second: Tensor
     loss: Tensor
     error: Tensor | None
-    """The share of wrong answers; None where targets are no classes and no ``error_fn`` was given."""
+    """The share of wrong answers; None if the targets are not classes and no `error_fn` was given."""
 
 
 def line(
@@ -58,22 +57,24 @@ def line(
     dtype: torch.dtype | None = None,
     progress: bool = True,
 ) -> Line:
-    """Loss and error at ``(1 - p) * start + p * end`` for each of ``positions``.
+    """Loss and error at `(1 - p) * start + p * end` for each of `positions`.
 
     Args:
-        model: gives the architecture and what is not trainable; it is measured in eval mode and left as it
-            was. Running statistics of batch normalisation belong to one set of weights only, so at every
-            position they are computed anew from ``batches``.
-        loss_fn: ``loss_fn(model(inputs), targets)``, the mean over a batch.
-        batches: a re-iterable of ``(inputs, targets)``.
-        start: a module like ``model``, its ``state_dict``, or a flat vector of the trainable parameters.
+        model: provides the architecture and everything that is not trainable; it is measured in eval mode and
+            left unchanged. Running statistics of batch normalisation belong to one set of weights only, so
+            they are recomputed from `batches` at every position.
+        loss_fn: `loss_fn(model(inputs), targets)`, the mean over a batch.
+        batches: a re-iterable of `(inputs, targets)`.
+        start: a module like `model`, its `state_dict`, or a flat vector of the trainable parameters.
         end: the same.
-        positions: any numbers, also outside [0, 1]; 51 from -0.25 to 1.25 if not given.
-        error_fn: ``error_fn(outputs, targets)``, a mean over the batch; if not given, the share of targets
-            (whole numbers) that the largest of the outputs (of the first, if there are several) misses.
-        dtype: the type everything is computed in: the parameters' own if not given.
-        progress: show on standard error how far it is, once it takes more than 10 seconds.
+        positions: any numbers, also outside [0, 1]; defaults to 51 from -0.25 to 1.25.
+        error_fn: `error_fn(outputs, targets)`, a mean over the batch; defaults to the share of targets (whole
+            numbers) that are not the largest of the outputs (of the first output, if there are several).
+        dtype: the type of all computations; defaults to the parameters' own.
+        progress: report progress on standard error once the call has taken 10 seconds.
 
+    Returns:
+        A `Line`.
     """
     where = torch.linspace(-0.25, 1.25, 51, dtype=torch.float64) if positions is None else positions
     where = torch.as_tensor(where, dtype=torch.float64).flatten()
@@ -100,17 +101,19 @@ def plane(
     """Loss and error at the model's weights plus multiples of two directions.
 
     Args:
-        model: as for ``line``; its weights are the origin.
-        loss_fn: ``loss_fn(model(inputs), targets)``, the mean over a batch.
-        batches: a re-iterable of ``(inputs, targets)``.
+        model: as for `line`; its weights are the origin.
+        loss_fn: `loss_fn(model(inputs), targets)`, the mean over a batch.
+        batches: a re-iterable of `(inputs, targets)`.
         radius: the largest multiple of each direction, on both sides.
         points: positions along each direction (odd numbers include the origin).
-        directions: two directions, each like ``line``'s weights; filter-normalised random ones if not given.
-        seed: of the random directions; torch's global generator is left alone.
-        error_fn: as for ``line``.
-        dtype: as for ``line``.
-        progress: as for ``line``.
+        directions: two directions, each like `start` of `line`; defaults to filter-normalised random ones.
+        seed: of the random directions; torch's global generator is not used.
+        error_fn: as for `line`.
+        dtype: as for `line`.
+        progress: as for `line`.
 
+    Returns:
+        A `Plane`.
     """
     radius, points = positive("radius", radius), count("points", points, least=2)
     side = torch.linspace(-radius, radius, points, dtype=torch.float64)
@@ -137,7 +140,7 @@ def random_direction(model: nn.Module, stream: torch.Generator) -> Tensor:
 
 
 def classification_error(outputs: Any, targets: Any) -> Tensor | None:
-    """The share of ``targets`` that are not the largest of ``outputs``; None if they are no classes."""
+    """The share of `targets` that are not the largest of `outputs`; None if they are not classes."""
     while isinstance(outputs, tuple | list):
         outputs = cast(list[Any], outputs)[0]
     if not isinstance(targets, Tensor) or targets.is_floating_point() or not isinstance(outputs, Tensor):
@@ -154,7 +157,7 @@ def classification_error(outputs: Any, targets: Any) -> Tensor | None:
 def _measure(
     f: Objective, points: Any, total: int, error_fn: ErrorFunction | None, bar: Progress
 ) -> tuple[Tensor, Tensor | None]:
-    """Loss and error at each of ``points``."""
+    """Loss and error at each of `points`."""
     losses: list[float] = []
     errors: list[float] = []
     for done, w in enumerate(points, start=1):
@@ -173,19 +176,19 @@ def _measure(
 
 
 def _vector(name: str, weights: Weights, model: nn.Module, f: Objective) -> Tensor:
-    """The trainable parameters in ``weights`` as one vector."""
+    """The trainable parameters in `weights` as one vector."""
     if isinstance(weights, nn.Module):
         weights = weights.state_dict()
     if isinstance(weights, Tensor):
         vector = weights.detach()
         if vector.shape != (f.n,):
-            raise ValueError(f"{name} must have {f.n} entries, as many as the model, got {describe(weights)}")
+            raise ValueError(f"{name} must have {f.n} entries, as many as the model; got {describe(weights)}")
     else:
         parts: list[Tensor] = []
         for key, p in trainable(model).items():
             if key not in weights or weights[key].shape != p.shape:
                 found = describe(weights[key]) if key in weights else "nothing"
-                raise ValueError(f"{name} must hold {key!r} of shape {tuple(p.shape)}, got {found}")
+                raise ValueError(f"{name} must hold {key!r} of shape {tuple(p.shape)}; got {found}")
             parts.append(weights[key].detach().flatten())
         vector = torch.cat(parts)
     if not bool(torch.isfinite(vector).all()):

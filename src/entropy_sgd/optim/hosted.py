@@ -1,9 +1,9 @@
 """A torch optimizer that lives in the groups and the state of another: the outer one, or one inside.
 
-Schedulers, checkpoints and sharding find one list of groups and one state, those of the owner. There an option
-or an entry of the state has a public name, which keeps it apart from the owner's. While the hosted optimizer
-works it is lent groups and a state that hold its own options and entries alone, under their own names, so it
-is not changed in any way; what it leaves in them goes back to the owner.
+Schedulers, checkpoints and sharding find one list of groups and one state, those of the owner. There an
+option or an entry of the state has a public name, which keeps it apart from the owner's. While the hosted
+optimizer works it is lent groups and a state that hold its own options and entries alone, under their own
+names; what it leaves in them goes back to the owner. So any optimizer can be hosted, unchanged.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Generator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 from torch import Tensor
 from torch.optim import Optimizer
@@ -62,7 +62,9 @@ class Hosted(ABC):
     def _take(self) -> None:
         """The optimizer gets groups and a state of its own."""
         state: defaultdict[Any, Record] = defaultdict(dict)
-        for key, entries in self.owner.state.items():
+        held = cast("dict[Any, Record]", self.owner.state)
+        for key, entries in held.items():
+            own: Record
             if not isinstance(key, Tensor):  # some keep more than the states of parameters
                 own = entries if self.entry(str(key)) is not None else {}
             else:
@@ -153,7 +155,7 @@ class Hosted(ABC):
     # ---- saving and copying ----
 
     def save(self, saved: Record) -> Record:
-        """Puts what the optimizer's own `state_dict` says into `saved`, the owner's; returns the rest of it."""
+        """Puts the optimizer's own `state_dict` into `saved`, the owner's; returns what is left of it."""
         with self.lent() as optimizer:
             own = optimizer.state_dict()
         for group, mine in zip(saved["param_groups"], own["param_groups"], strict=True):
@@ -167,7 +169,7 @@ class Hosted(ABC):
         return {key: value for key, value in own.items() if key not in ("state", "param_groups")}
 
     def load(self, saved: Record, rest: Record) -> None:
-        """The optimizer's own `load_state_dict` on its part of `saved` and on the `rest` that `save` returned."""
+        """The optimizer's own `load_state_dict`, on its part of `saved` and the `rest` from `save`."""
         state: Record = {}
         for key, entries in saved["state"].items():
             if isinstance(key, int):
@@ -185,7 +187,7 @@ class Hosted(ABC):
 
     def __getstate__(self) -> Record:
         with self.lent() as optimizer:
-            # torch's own keeps the containers alone; others keep attributes that their steps need. Hooks stay.
+            # torch keeps the containers alone; other optimizers have attributes that their steps need.
             attributes = {k: v for k, v in vars(optimizer).items() if not k.startswith("_optimizer_")}
             payload = {**attributes, **optimizer.__getstate__()}
         own = {name: value for name, value in vars(self).items() if name != "optimizer"}

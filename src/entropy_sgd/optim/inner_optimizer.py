@@ -10,13 +10,15 @@ checkpointed and sharded like everything else.
 from __future__ import annotations
 
 import inspect
-from typing import Any
+import math
+from typing import Any, cast
 
 import torch
 from torch.optim import Optimizer
 
 from entropy_sgd import arguments
 from entropy_sgd.optim.hosted import Hosted
+from entropy_sgd.optim.rules import RULES
 
 RESERVED = ("inner_state", "inner_step")  # the owner's own names with that prefix
 
@@ -24,7 +26,8 @@ RESERVED = ("inner_state", "inner_step")  # the owner's own names with that pref
 def check_hosted(argument: str, kind: Any, options: Any) -> None:
     """`kind` steps on dense gradients without a closure; `options` are for its constructor."""
     if not (inspect.isclass(kind) and issubclass(kind, Optimizer)):
-        raise arguments.refuse(argument, kind, "a class derived from torch.optim.Optimizer")
+        named = "" if argument == "outer" else f"one of {', '.join(map(repr, RULES))}, or "
+        raise arguments.refuse(argument, kind, f"{named}a class derived from torch.optim.Optimizer")
     closure = inspect.signature(kind.step).parameters.get("closure")
     needs_closure = closure is not None and closure.default is inspect.Parameter.empty
     if needs_closure or issubclass(kind, torch.optim.SparseAdam):
@@ -33,17 +36,16 @@ def check_hosted(argument: str, kind: Any, options: Any) -> None:
         raise arguments.refuse(
             f"{argument}_options", options, f"a dictionary of the {argument} optimizer's keyword arguments"
         )
-    for name, value in (options or {}).items():
-        if isinstance(value, float) and value != value:
+    given = cast("dict[str, Any]", options or {})
+    for name, value in given.items():
+        if isinstance(value, float) and math.isnan(value):
             raise arguments.ArgumentError(f"{argument}_options must not set {name}=nan")
     for name, reason in {
         "maximize": "give it to the optimizer itself: both loops descend",
         "differentiable": "Langevin noise cannot be differentiated through",
     }.items():
-        if options and options.get(name):
-            raise arguments.ArgumentError(
-                f"{argument}_options must not set {name}={options[name]!r}; {reason}"
-            )
+        if given.get(name):
+            raise arguments.ArgumentError(f"{argument}_options must not set {name}={given[name]!r}; {reason}")
 
 
 def name_of(kind: type[Optimizer]) -> str:

@@ -4,9 +4,9 @@
     line 5   x'  = rule(x', dx', N(0, I)),     of SGD: x' - inner_lr dx' + sqrt(inner_lr) noise N(0, I)
     line 6   mu  = (1 - alpha) mu + alpha x'
 
-The rule is what Section 4.2 calls modifying line 5; `rules/` has one file for each. `langevin_step` is the text
-above, one tensor at a time. `langevin_step_` is what runs: the same on lists of tensors, in place. Tests hold
-the one against the other. A compiled kernel replaces `langevin_step_` alone.
+The rule is what Section 4.2 calls modifying line 5; `rules/` has one file for each. `langevin_step` is the
+text above, one tensor at a time. `langevin_step_` is what runs: the same on lists of tensors, in place. Tests
+compare the two. A compiled kernel replaces `langevin_step_` alone.
 """
 
 from __future__ import annotations

@@ -31,8 +31,8 @@ from entropy_sgd.optim.hosted import Hosted
 from entropy_sgd.optim.inner_optimizer import InnerOptimizer, check_hosted, name_of
 from entropy_sgd.optim.options import check_group, complete_state_dict, take_common
 from entropy_sgd.optim.outer_optimizer import OuterOptimizer
-from entropy_sgd.optim.states import AGE, GRADIENT, STEP, X_PRIME, X, has_master, working_dtype
-from entropy_sgd.optim.watch import Watch
+from entropy_sgd.optim.states import AGE, GRADIENT, STEP, X_PRIME, X, has_master
+from entropy_sgd.optim.watch import Watch, saved_in_two_modes
 
 Closure = Callable[[], Any]
 Params = Iterable[Tensor] | Iterable[dict[str, Any]] | Iterable[tuple[str, Tensor]]
@@ -138,17 +138,15 @@ class LocalEntropy(Optimizer):
             raise arguments.refuse(
                 "inner_options", inner_options, "left out unless inner is an optimizer class"
             )
-        common = {"L": L, "seed": seed, "gamma": gamma, "monitor": monitor}
-        listed = params if isinstance(params, Tensor) else list(params)
-        if not isinstance(listed, Tensor):
-            listed, common = take_common(listed, common, COMMON_OPTIONS)
+        common: dict[str, Any] = {"L": L, "seed": seed, "gamma": gamma, "monitor": monitor}
+        if not isinstance(params, Tensor):  # torch says what is wrong with a bare tensor
+            params, common = take_common(list(params), common, COMMON_OPTIONS)
         arguments.integer("L", common["L"], 1)
         arguments.seed("seed", common["seed"])
         arguments.flag("monitor", common["monitor"])
         self._schedule = scoping.as_schedule(common["gamma"])
         self._warned: set[str] = set()
         self._watch, self._loaded = Watch(), False
-        self._learned: set[Tensor] = set()  # parameters that have required a gradient at some time
         self._buckets: list[Bucket] = []  # of the last step
         self._outer: OuterOptimizer | None = None
         self._inner: InnerOptimizer | None = None
@@ -174,7 +172,7 @@ class LocalEntropy(Optimizer):
                 "inner_eps": inner_eps,
             }
         taken = frozenset((*defaults, *COMMON_OPTIONS, *COMMON_STATE))
-        super().__init__(listed, arguments.plain(defaults))
+        super().__init__(params, arguments.plain(defaults))
         self._common.update(
             {k: v.copy() if isinstance(v, dict) else v for k, v in COMMON_STATE.items()},
             L=int(common["L"]),
@@ -222,7 +220,7 @@ class LocalEntropy(Optimizer):
         except Exception:
             self.param_groups.remove(added)
             raise
-        self._learned.update(p for p in added["params"] if p.requires_grad)
+        self._watch.frozen(added["params"])
 
     # ---- Algorithm 1 ----
 
@@ -244,8 +242,9 @@ class LocalEntropy(Optimizer):
         if common["evaluating"]:
             if closure is None:
                 self._warn_once(
+                    "mode",
                     "step() in eval mode: the inner weights x' were put back now, so a gradient taken before "
-                    "this call was taken at x; call train() before the forward pass"
+                    "this call was taken at x; call train() before the forward pass",
                 )
             self.train()
         if closure is None and not self.state and sharding.only_asks_for_state(self.param_groups):
@@ -328,14 +327,7 @@ class LocalEntropy(Optimizer):
     def _langevin(self, loss: Any) -> bool:
         """Lines 1 and 4 to 6 for every parameter that has a gradient; False if there is none."""
         common = self._common
-        learned = self._learned
-        frozen: set[Tensor] = set()
-        for group in self.param_groups:
-            for p in group["params"]:
-                if p.requires_grad:
-                    learned.add(p)
-                elif p in learned:
-                    frozen.add(p)
+        frozen = self._watch.frozen(p for group in self.param_groups for p in group["params"])
         buckets = self._buckets = reuse(gather(self.param_groups, frozen), self._buckets)
         if not buckets:
             return False
@@ -459,58 +451,34 @@ class LocalEntropy(Optimizer):
 
     @torch.no_grad()
     def _notice(self) -> None:
-        """Parameters that someone else has frozen, converted or written since the last operation.
-
-        A frozen one stays as it is; the state of a converted one follows it; those that were written begin a
-        cycle where they are now.
-        """
-        self._notice_modes()
-        inside = self._taking_part()
-        for p in inside:
-            if not p.requires_grad and p in self._learned:
-                self.state[p][STEP] = 0
-        for p, state in self._states():
-            x = state.get(X)
-            if x is not None and (x.dtype != working_dtype(p) or x.device != p.device):
-                for name, value in state.items():
-                    if isinstance(value, Tensor) and value.shape == p.shape and value.is_floating_point():
-                        state[name] = value.to(p.device, working_dtype(p))
-        written = self._watch.changed(self._taking_part())
+        """Parameters that someone else has frozen, converted or written since the last operation."""
+        if self._loaded:
+            self._notice_modes()
+        written = self._watch.written(self._states())
         if written:
             self._warn_once(
+                "written",
                 f"{len(written)} parameters were changed from outside in the middle of a cycle "
-                "(load_state_dict, re-initialisation, ...): the cycle starts over from the weights that are there "
-                "now. restart() after such a change does the same without this warning"
+                "(load_state_dict, re-initialisation, ...): the cycle starts over from what is there now. "
+                "Call restart() after such a change to do the same without this warning",
             )
             self._start_over(written)
 
     def _notice_modes(self) -> None:
-        """After a load: whether model and optimizer come from the two sides of `eval()`.
-
-        Inside a cycle the model holds one of x and x', the state the other. If they are equal, one was saved
-        while evaluating and the other while training, and one of x and x' was never saved.
-        """
-        if not self._loaded:
-            return
+        """After a load: model and optimizer must have been saved in the same mode."""
         self._loaded = False
-        pairs = [(p, state[X]) for p, state in self._states() if state.get(STEP, 0) > 0]
-        if not pairs or all(group["inner_lr"] == 0 for group in self.param_groups):
-            return
-        owners = [p for p, _ in pairs]
-        unequal = [
-            (a != b).sum().double().to(pairs[0][0].device)
-            for a, b in zip(real(owners), real([x for _, x in pairs]), strict=True)
-        ]
-        if sharding.total(torch.stack(unequal), owners).item() > 0:
-            return
-        held, lost = ("x'", "x") if self._common["evaluating"] else ("x", "x'")
-        self._warn_once(
-            f"the model and the optimizer were saved in different modes: both hold {held}, and {lost} of the "
-            f"cycle under way is in neither. The cycle starts over from {held}; save model and optimizer both "
-            "between eval() and train(), or both outside"
-        )
-        self._common["evaluating"] = False
-        self._start_over(owners)
+        inside = [(p, state) for p, state in self._states() if state.get(STEP, 0) > 0]
+        moves = any(group["inner_lr"] > 0 for group in self.param_groups)
+        if moves and saved_in_two_modes(inside):
+            held, lost = ("x'", "x") if self._common["evaluating"] else ("x", "x'")
+            self._warn_once(
+                "modes",
+                f"the model and the optimizer were saved in different modes: both hold {held}, and {lost} of "
+                f"the cycle under way is in neither. The cycle starts over from {held}; save model and "
+                "optimizer both between eval() and train(), or both outside",
+            )
+            self._common["evaluating"] = False
+            self._start_over([p for p, _ in inside])
 
     def _start_over(self, params: list[Tensor]) -> None:
         """These parameters begin a cycle with their next gradient; all begin one if no other is inside."""
@@ -535,16 +503,17 @@ class LocalEntropy(Optimizer):
             return
         if any(other._common["seed"] == self._common["seed"] for other in _in_backward):
             self._warn_once(
-                f"several optimizers with seed={self._common['seed']} step inside backward(): parameters of equal "
-                "shape draw the same noise. Give each optimizer a seed of its own, such as the index of its "
-                "parameter"
+                "streams",
+                f"several optimizers with seed={self._common['seed']} step inside backward(): parameters of "
+                "equal shape draw the same noise. Give each optimizer a seed of its own, such as the index "
+                "of its parameter",
             )
         _in_backward.add(self)
 
-    def _warn_once(self, message: str) -> None:
-        if message[:40] not in self._warned:
-            self._warned.add(message[:40])
-            warnings.warn(message, stacklevel=3)
+    def _warn_once(self, kind: str, message: str) -> None:
+        if kind not in self._warned:
+            self._warned.add(kind)
+            warnings.warn(message, stacklevel=4)
 
     # ---- what is measured ----
 
@@ -630,8 +599,9 @@ class LocalEntropy(Optimizer):
         self._notice()
         if common["outer_step"] == 0 and common["inner_step"] > 0:
             self._warn_once(
-                f"eval() before the first outer update: x is still the initial weights, after {common['inner_step']} "
-                f"of L={common['L']} steps; finish() updates x with the steps made"
+                "initial",
+                "eval() before the first outer update: x is still the initial weights, after "
+                f"{common['inner_step']} of L={common['L']} steps; finish() updates x with the steps made",
             )
         self._set_mode(evaluating=True)
 
@@ -691,14 +661,14 @@ class LocalEntropy(Optimizer):
         assert self._outer is not None
         outer_names = [self._outer.public_option(name) for name in self.outer.defaults]
         complete = complete_state_dict(self, state_dict, (CORE, outer_names), "entropy_")
-        first = complete["param_groups"][0] if complete["param_groups"] else {}
-        for group in complete["param_groups"]:
+        for i, group in enumerate(complete["param_groups"]):
             if group["inner"] != self._inner_name and (self._hosts_inner or "." in group["inner"]):
                 raise ValueError(
-                    f"state_dict: of an optimizer with inner={group['inner']!r}, this one has {self._inner_name!r}"
+                    f"state_dict: of an optimizer with inner={group['inner']!r}, "
+                    f"this one has {self._inner_name!r}"
                 )
             for name in (*COMMON_OPTIONS, *COMMON_STATE):  # older versions kept stale copies in all groups
-                if group is not first:
+                if i > 0:
                     group.pop(name, None)
                 else:
                     group.setdefault(name, COMMON_STATE.get(name, self._common[name]))
@@ -717,9 +687,11 @@ class LocalEntropy(Optimizer):
         self._loaded = True
 
     def _keep_bits(self, state_dict: dict[str, Any]) -> None:
-        """torch gives loaded states the parameters' dtype; float32 ones of bfloat16 weights keep theirs."""
+        """After torch has given loaded states the parameters' dtype: bfloat16 weights have float32 ones."""
         pairs = zip(self.param_groups, state_dict["param_groups"], strict=True)
-        for p, i in ((p, i) for group, saved in pairs for p, i in zip(group["params"], saved["params"], strict=True)):
+        for p, i in (
+            (p, i) for group, saved in pairs for p, i in zip(group["params"], saved["params"], strict=True)
+        ):
             state = self.state.get(p, {})
             state.pop(GRADIENT, None)
             for name, value in state_dict["state"].get(i, {}).items() if has_master(p) else ():
@@ -731,21 +703,10 @@ class LocalEntropy(Optimizer):
             hosted.share()
 
     def __getstate__(self) -> dict[str, Any]:
-        own = (
-            "_outer",
-            "_inner",
-            "_inner_name",
-            "_hosts_inner",
-            "_schedule",
-            "_warned",
-            "_learned",
-            "_loaded",
-        )
+        own = ("_outer", "_inner", "_inner_name", "_hosts_inner", "_schedule", "_warned", "_loaded", "_watch")
         return {**super().__getstate__(), **{name: getattr(self, name) for name in own}}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         self._buckets = []
-        if "_watch" not in vars(self):
-            self._watch = Watch()
         self._share()  # load_state_dict and unpickling bring new containers

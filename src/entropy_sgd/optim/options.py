@@ -29,7 +29,8 @@ def check_group(group: dict[str, Any], hosted: str | None) -> None:
         arguments.flag("inner_nesterov", group["inner_nesterov"])
     elif group["inner"] != hosted:
         raise arguments.ArgumentError(
-            f"inner is common to all parameter groups when it is a torch optimizer, got {group['inner']!r} in one"
+            f"inner={hosted!r}, a torch optimizer, is common to all parameter groups, "
+            f"got {group['inner']!r} in one"
         )
     arguments.choice("inner_state", group["inner_state"], INNER_STATES)
     for name in ("inner_lr", "weight_decay", "noise"):

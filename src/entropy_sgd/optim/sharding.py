@@ -133,7 +133,9 @@ def only_asks_for_state(groups: Iterable[dict[str, Any]]) -> bool:
 
 def _is_zero(rate: object) -> bool:
     """Whether a learning rate is zero; some optimizers have none, or None."""
-    return (isinstance(rate, Tensor) and rate.numel() == 1 and float(rate) == 0) or rate == 0
+    if isinstance(rate, Tensor):
+        return rate.numel() == 1 and float(rate) == 0
+    return rate == 0
 
 
 def totals(values: Sequence[Tensor], owners: Sequence[Tensor]) -> list[Tensor]:
@@ -148,12 +150,12 @@ def check_not_wrapped(params: Iterable[Tensor]) -> None:
             "params: these belong to FullyShardedDataParallel (FSDP1), which hides where in the parameter a "
             "rank's elements lie, so noise and norms would be wrong; use fully_shard (FSDP2)"
         )
-    zero: Any = sys.modules.get("torch.distributed.optim.zero_redundancy_optimizer")
-    frame = None if zero is None else sys._getframe(1)
+    module: Any = sys.modules.get("torch.distributed.optim.zero_redundancy_optimizer")
+    frame = None if module is None else sys._getframe(1)
     while frame is not None:
-        if isinstance(frame.f_locals.get("self"), zero.ZeroRedundancyOptimizer):
+        if isinstance(frame.f_locals.get("self"), cast(Any, module).ZeroRedundancyOptimizer):
             raise arguments.ArgumentError(
-                "ZeroRedundancyOptimizer cannot wrap this optimizer: eval() would show x for the parameters of "
-                "this rank alone; shard with fully_shard (FSDP2) instead"
+                "ZeroRedundancyOptimizer cannot wrap this optimizer: eval() would show x for the parameters "
+                "of this rank alone; shard with fully_shard (FSDP2) instead"
             )
         frame = frame.f_back

@@ -1,20 +1,24 @@
-"""Whether someone else has changed the parameters since the optimizer last touched them.
+"""What others do to the parameters between two operations of the optimizer.
 
-`load_state_dict`, a re-initialisation or `p.data = ...` in the middle of a cycle makes x, mu and x' strangers to
-each other. torch counts the in-place changes of a tensor, and a new storage has another address: both are read
-after each operation of the optimizer and compared before the next, at no cost in memory. Not seen are writes
-through `p.data` in place, which torch does not count.
+`load_state_dict`, a re-initialisation or `p.data = ...` in the middle of a cycle leaves x, mu and x' without
+relation to each other. torch counts the in-place changes of a tensor, and a new storage has another address:
+both are read after each operation of the optimizer and compared before the next, at no cost in memory. Writes
+in place through `p.data` are not seen, because torch does not count them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from entropy_sgd.optim import sharding
+from entropy_sgd.optim.bucket import real
+from entropy_sgd.optim.states import STEP, X, working_dtype
+
+States = Iterable[tuple[Tensor, dict[str, Any]]]
 
 
 class _Mark(NamedTuple):
@@ -36,28 +40,72 @@ def _mark(p: Tensor) -> _Mark:
 
 
 class Watch:
-    """Marks of parameters, taken by `record` and compared by `changed`."""
+    """Remembers how the optimizer left the parameters that are inside a cycle."""
 
     def __init__(self) -> None:
         self._marks: dict[Tensor, _Mark] = {}
+        self._learned: set[Tensor] = set()  # parameters that have required a gradient at some time
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_marks": {}, "_learned": self._learned}  # copies have versions and addresses of their own
 
     def record(self, params: Iterable[Tensor]) -> None:
-        """These parameters are as the optimizer left them; of others nothing is known."""
+        """These parameters are as the optimizer left them; nothing is known of others."""
         self._marks = {p: _mark(p) for p in params}
 
     def forget(self) -> None:
         """Nothing is known: whatever the parameters hold next is taken as it is."""
         self._marks = {}
 
-    def changed(self, params: Iterable[Tensor]) -> list[Tensor]:
-        """Those that hold other values than when they were recorded.
-
-        A conversion to another dtype, device or layout is not such a change.
-        """
-        marks = self._marks
-        found: list[Tensor] = []
+    def frozen(self, params: Iterable[Tensor]) -> set[Tensor]:
+        """Those that require no gradient now, and did at some time."""
+        learned, found = self._learned, set[Tensor]()
         for p in params:
+            if p.requires_grad:
+                learned.add(p)
+            elif p in learned:
+                found.add(p)
+        return found
+
+    def written(self, states: States) -> list[Tensor]:
+        """The parameters inside a cycle that someone else has written since they were recorded.
+
+        The state of one that was converted to another dtype or device follows it; one that was frozen leaves
+        the cycle, and keeps what the model holds.
+        """
+        marks, found = self._marks, list[Tensor]()
+        for p, state in states:
+            x = state.get(X)
+            if x is not None and (x.dtype is not working_dtype(p) or x.device != p.device):
+                _convert(p, state)
+            if state.get(STEP, 0) == 0:
+                continue
+            if not p.requires_grad and p in self._learned:
+                state[STEP] = 0
+                continue
             mark = marks.get(p)
             if mark is not None and mark != (now := _mark(p)) and mark[3:] == now[3:]:
                 found.append(p)
         return found
+
+
+def _convert(p: Tensor, state: dict[str, Any]) -> None:
+    for name, value in state.items():
+        if isinstance(value, Tensor) and value.shape == p.shape and value.is_floating_point():
+            state[name] = value.to(p.device, working_dtype(p))
+
+
+def saved_in_two_modes(inside: list[tuple[Tensor, dict[str, Any]]]) -> bool:
+    """Whether the parameters inside a cycle and the state beside them come from the two sides of `eval()`.
+
+    The model holds one of x and x', the state the other. If they are equal, one was saved while evaluating
+    and the other while training, and one of x and x' was never saved.
+    """
+    if not inside:
+        return False
+    owners = [p for p, _ in inside]
+    unequal = [
+        (a != b).sum().double().to(owners[0].device)
+        for a, b in zip(real(owners), real([state[X] for _, state in inside]), strict=True)
+    ]
+    return sharding.total(torch.stack(unequal), owners).item() == 0

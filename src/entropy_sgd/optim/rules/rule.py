@@ -1,6 +1,6 @@
 """What a rule of the inner loop is: line 5 of Algorithm 1, written readably and written fast.
 
-A rule turns dx' of line 4 into the next x'. It has no state of its own: what it remembers lies in the state of
+A rule turns dx' of line 4 into the next x'. It has no state of its own: what it remembers is in the state of
 each parameter under the names in `buffers`, and its hyper-parameters are those of `Langevin`.
 
 To add a sampler, write one file with a subclass here and name it in `rules/__init__.py`.
@@ -45,7 +45,7 @@ class Rule(ABC):
     def step(
         self, h: Langevin, x_prime: Tensor, dx: Tensor, buffers: Sequence[Tensor], k: int, z: Tensor | None
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """The new x' and buffers after step `k` = 1, 2, ... since the last reset, with `z` ~ N(0, I); pure."""
+        """The new x' and buffers after step `k` = 1, 2, ... since the reset, with `z` ~ N(0, I); pure."""
 
     @abstractmethod
     def step_(

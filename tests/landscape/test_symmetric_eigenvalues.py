@@ -4,8 +4,8 @@ import pytest
 import scipy.linalg
 import torch
 
-from entropy_sgd.landscape import _eigenvalues
-from entropy_sgd.landscape._eigenvalues import eigenvalues_in_place
+from entropy_sgd.landscape import symmetric_eigenvalues
+from entropy_sgd.landscape.symmetric_eigenvalues import eigenvalues_in_place
 
 
 def symmetric(n: int, seed: int, rank: int | None = None) -> torch.Tensor:
@@ -18,7 +18,7 @@ def symmetric(n: int, seed: int, rank: int | None = None) -> torch.Tensor:
 @pytest.mark.parametrize("n", [1, 2, 3, 63, 64, 65, 66, 129, 300])
 @pytest.mark.parametrize("rank", [None, 3])
 def test_two_stages_agree_with_lapack(n: int, rank: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_eigenvalues, "TILE", 50)
+    monkeypatch.setattr(symmetric_eigenvalues, "TILE", 50)
     a = symmetric(n, n, rank)
     expected = torch.linalg.eigvalsh(a)
     work = a.triu()  # what is below the diagonal must not matter

@@ -1,10 +1,10 @@
-"""The loss over all of ``batches`` as a function of one flat vector of weights.
+"""The loss over all of `batches` as a function of one flat vector of weights.
 
     f(w) = sum_b (N_b / N) loss_fn(model_w(inputs_b), targets_b),        the paper's eq. (5)
 
-Everything else in this package asks this object for values, gradients and Hessian-vector products and knows
-nothing of modules. ``w`` holds the parameters with ``requires_grad``, in the order of ``model.parameters()``;
-frozen and integer parameters are constants of the function.
+The rest of the package gets values, gradients and Hessian-vector products from this object and knows nothing
+of modules. `w` holds the parameters with `requires_grad` (all, or those selected), in the order of
+`model.parameters()`; all other parameters are constants of the function.
 """
 
 from __future__ import annotations
@@ -16,11 +16,10 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm  # pyright: ignore[reportPrivateUsage]
+from torch.nn.modules.batchnorm import _BatchNorm
 
-from ._batches import Batches, Samples, describe
-from ._mode import measuring
-from ._transforms import (
+from entropy_sgd.landscape.inputs import Batches, Samples, Selection, describe, evaluating, trainable
+from entropy_sgd.landscape.typed_torch import (
     VECTORS,
     call,
     derivative,
@@ -35,10 +34,17 @@ LossFunction = Callable[[Any, Any], Tensor]
 
 
 class Objective:
-    """f with its derivatives at the model's weights ``weights``. Use through ``objective``."""
+    """f and its derivatives at the model's weights, `weights`. Created by `objective`."""
 
-    def __init__(self, model: nn.Module, loss_fn: LossFunction, batches: Batches, dtype: torch.dtype | None):
-        parameters = trainable(model)
+    def __init__(
+        self,
+        model: nn.Module,
+        loss_fn: LossFunction,
+        batches: Batches,
+        dtype: torch.dtype | None,
+        selection: Selection,
+    ):
+        parameters = trainable(model, selection)
         first = next(iter(parameters.values()))
         self.dtype = torch.promote_types(first.dtype, torch.float32) if dtype is None else dtype
         if self.dtype not in (torch.float32, torch.float64):
@@ -46,19 +52,23 @@ class Objective:
         self.device = first.device
         self._model, self._loss_fn = model, loss_fn
         self._forwards: bool | None = None  # whether torch can differentiate the gradient forwards
-        self._names = list(parameters)
-        self._shapes = [p.shape for p in parameters.values()]
+        self.shapes = {name: p.shape for name, p in parameters.items()}
         self.sizes = [p.numel() for p in parameters.values()]
         self.n = sum(self.sizes)
         self._samples = Samples(batches, self.device, self.dtype)
         self.weights = torch.cat([self._samples.cast(p).flatten() for p in parameters.values()])
-        # Copies: what a forward pass writes into a buffer must not reach the model.
-        fixed = {name: p for name, p in model.named_parameters() if not p.requires_grad}
+        # Copies: a forward pass may write into a buffer, and the model's own must not change.
+        fixed = {name: p for name, p in model.named_parameters() if name not in parameters}
         fixed |= dict(model.named_buffers())
         self._fixed = {name: self._samples.cast(tensor).clone() for name, tensor in fixed.items()}
         self.start = float(self.value(self.weights))
         if not math.isfinite(self.start):
             raise ValueError(f"the loss at the model's weights is {self.start}; it must be finite")
+
+    @property
+    def samples(self) -> int:
+        """The number N of terms in the mean: the entries of all targets."""
+        return self._samples.total
 
     def value(self, w: Tensor) -> Tensor:
         """The number f(w)."""
@@ -66,11 +76,11 @@ class Objective:
             return self._mean(lambda inputs, targets: self._loss(self.split(w), inputs, targets))
 
     def gradient(self, w: Tensor) -> Tensor:
-        """The gradient of f at ``w``."""
+        """The gradient of f at `w`."""
         return finite("gradient", self._mean(lambda inputs, targets: self._gradient(w, inputs, targets)))
 
     def values_and_gradients(self, points: Tensor) -> tuple[Tensor, Tensor]:
-        """Values (K,) and gradients (K, n) of f at the rows of ``points`` (K, n)."""
+        """Values (K,) and gradients (K, n) of f at the rows of `points` (K, n)."""
 
         def batch(inputs: Any, targets: Any) -> Tensor:
             def loss(w: Tensor) -> Tensor:
@@ -86,18 +96,18 @@ class Objective:
         return both[:, -1], both[:, :-1]
 
     def products(self, vectors: Tensor) -> Tensor:
-        """H v for each row v of ``vectors`` (K, n)."""
+        """H v for each row v of `vectors` (K, n)."""
         return self._forwards_or_backwards(
             lambda: self._products(vectors, derivative),
-            # H is symmetric: its transpose gives the same, through two passes backwards.
+            # H is symmetric, so two backward passes through its transpose give the same.
             lambda: self._products(vectors, transposed_derivative),
         )
 
     def block_products(self, k: int, vectors: Tensor) -> Tensor:
-        """H v without its rows above parameter k, for vectors (K, sizes[k]) that live on parameter k.
+        """The rows of H v from parameter k on, for vectors (K, sizes[k]) that are zero outside parameter k.
 
-        Only what parameter k feeds is differentiated forwards, and only parameters k, k + 1, ... backwards:
-        for the last layers of a network a small part of the work. Symmetry gives the rows above.
+        Only what depends on parameter k is differentiated forwards, and only parameters k, k + 1, ...
+        backwards: for the last layers of a network, a small part of the work. Symmetry gives the rows above.
         """
         parameters = self.split(self.weights)
 
@@ -109,7 +119,7 @@ class Objective:
                 return torch.cat([t.flatten() for t in gradient(loss, (p, *parameters[k + 1 :]))])
 
             def row(v: Tensor) -> Tensor:
-                return derivative(slope, parameters[k], v.view(self._shapes[k]))
+                return derivative(slope, parameters[k], v.view(tuple(self.shapes.values())[k]))
 
             return over_rows(row, vectors)
 
@@ -121,7 +131,7 @@ class Objective:
         return self._forwards_or_backwards(lambda: self._mean(batch), whole)
 
     def sample_gradients(self) -> Generator[Tensor]:
-        """The gradients of each sample's own loss, (samples, n), a few at a time."""
+        """The gradient of each sample's own loss, (samples, n), a few samples at a time."""
 
         def row(w: Tensor, x: Tensor, y: Tensor) -> Tensor:
             return self._gradient(w, x[None], y[None])
@@ -135,12 +145,12 @@ class Objective:
                 )
             for i in range(0, len(inputs), VECTORS):
                 x, y = inputs[i : i + VECTORS], targets[i : i + VECTORS]
-                # The weights get the batch dimension too (without a copy): LSTM cells work in place on them.
+                # The weights get the batch dimension too (no copy is made): LSTM cells work in place on them.
                 points = self.weights.expand(len(x), -1)
                 yield finite("gradient", over_rows(row, points, x, y))
 
     def outputs(self, w: Tensor) -> Generator[tuple[Any, Any, Tensor, float]]:
-        """(outputs, targets, loss, share of all samples) of each batch at ``w``, without gradients."""
+        """(outputs, targets, loss, share of all samples) of each batch at `w`, without gradients."""
         for inputs, targets, size in self._samples:
             with torch.no_grad():
                 outputs = self._outputs(self.split(w), inputs)
@@ -148,7 +158,7 @@ class Objective:
             yield outputs, targets, loss, size / self._samples.total
 
     def recompute_statistics(self, w: Tensor) -> None:
-        """Batch normalisation's running means and variances at ``w``: the mean over the batches."""
+        """Set batch normalisation's running means and variances to their mean over the batches at `w`."""
         modules = cast(Iterable[tuple[str, nn.Module]], self._model.named_modules())
         layers = {
             name: layer
@@ -158,7 +168,7 @@ class Objective:
         momenta = [layer.momentum for layer in layers.values()]
         for name, layer in layers.items():
             self._fixed[f"{name}.num_batches_tracked".lstrip(".")].zero_()
-            layer.momentum, layer.training = None, True  # None: the mean of all batches, not of the last ones
+            layer.momentum, layer.training = None, True  # None: the mean over all batches
         try:
             for _ in self.outputs(w) if layers else ():
                 pass
@@ -167,9 +177,9 @@ class Objective:
                 layer.momentum, layer.training = momentum, False
 
     def split(self, w: Tensor) -> tuple[Tensor, ...]:
-        """The vector ``w`` as one tensor a parameter."""
+        """The vector `w` as one tensor per parameter."""
         parts = w.split_with_sizes(self.sizes)
-        return tuple(part.view(shape) for part, shape in zip(parts, self._shapes, strict=True))
+        return tuple(part.view(shape) for part, shape in zip(parts, self.shapes.values(), strict=True))
 
     def _products(
         self, vectors: Tensor, differentiate: Callable[[Callable[[Tensor], Tensor], Tensor, Tensor], Tensor]
@@ -188,7 +198,7 @@ class Objective:
     def _forwards_or_backwards(
         self, forwards: Callable[[], Tensor], backwards: Callable[[], Tensor]
     ) -> Tensor:
-        """Forward derivatives are faster, but torch does not have them for all its functions (mse_loss)."""
+        """Forward derivatives are faster, but torch lacks them for some functions (mse_loss)."""
         if self._forwards is not False:
             try:
                 result = forwards()
@@ -213,7 +223,7 @@ class Objective:
 
     def _outputs(self, parameters: tuple[Tensor, ...], inputs: Any) -> Any:
         return call(
-            self._model, {**self._fixed, **dict(zip(self._names, parameters, strict=True))}, (inputs,)
+            self._model, {**self._fixed, **dict(zip(self.shapes, parameters, strict=True))}, (inputs,)
         )
 
     def _checked(self, loss: Any) -> Tensor:
@@ -230,31 +240,22 @@ class Objective:
 
 @contextmanager
 def objective(
-    model: nn.Module, loss_fn: LossFunction, batches: Batches, dtype: torch.dtype | None
+    model: nn.Module,
+    loss_fn: LossFunction,
+    batches: Batches,
+    dtype: torch.dtype | None,
+    selection: Selection = None,
 ) -> Generator[Objective]:
-    """The objective of ``model``, which is in eval mode as long as this context lasts."""
+    """The objective of `model` in the parameters of `selection`; the model is in eval mode inside."""
     prepare()
-    with measuring(model):
-        yield Objective(model, loss_fn, batches, dtype)
+    with evaluating(model):
+        yield Objective(model, loss_fn, batches, dtype, selection)
 
 
 def finite(name: str, derivatives: Tensor) -> Tensor:
-    """``derivatives``, if finite: a finite loss is no proof of that (tanh of an infinite input)."""
+    """`derivatives`, which must be finite; a finite loss does not imply it (tanh of an infinite input)."""
     if not bool(torch.isfinite(derivatives).all()):
         raise ValueError(
-            f"the {name} of the loss is not finite at the model's weights: look at model and batches"
+            f"the {name} of the loss is not finite at the model's weights: check model and batches"
         )
     return derivatives
-
-
-def trainable(model: nn.Module) -> dict[str, Tensor]:
-    """The parameters that a measurement is about: those with ``requires_grad``, checked."""
-    parameters = {name: p.detach() for name, p in model.named_parameters() if p.requires_grad}
-    if not parameters:
-        raise ValueError("model has no parameter with requires_grad: there is nothing to measure")
-    for name, p in parameters.items():
-        if p.is_complex():
-            raise TypeError(f"model: parameter {name!r} is complex; only real parameters are supported")
-        if not bool(torch.isfinite(p).all()):
-            raise ValueError(f"model: parameter {name!r} holds values that are not finite")
-    return parameters

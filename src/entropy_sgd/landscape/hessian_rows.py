@@ -1,8 +1,11 @@
-"""The finished rows of a Hessian on disk, so that a long build can be interrupted and go on.
+"""The rows of the Hessian: which of them are not zero, their values, and a file of those finished.
 
-The file is one line of JSON (what it belongs to) and then rows, appended as they are finished; a row of
-parameter k starts at that parameter's first column, for the rest follows from symmetry. A row cut short by an
-interruption is dropped.
+A weight on a pixel that is never lit, or behind a unit that is never on, has a row of zeros. Leaving these
+rows out before the matrix is built saves their products, their memory and their share of the decomposition.
+
+The file lets a long build continue after an interruption. It is one line of JSON (what it belongs to)
+followed by rows, appended as they are finished; a row of parameter k starts at that parameter's first column,
+because the rest follows from symmetry. A row cut short by an interruption is dropped.
 """
 
 from __future__ import annotations
@@ -16,13 +19,42 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ._objective import Objective
-from ._random import generator
-from ._support import Support
+from entropy_sgd.landscape.objective import Objective
+from entropy_sgd.landscape.runtime import generator
+
+
+class Support:
+    """The `n` rows and columns of the Hessian of `f` that are not zero.
+
+    If row i is zero then so is (H v)_i for every v. For any other row, (H v)_i is zero with probability zero
+    for a random v, unless the whole row is lost in rounding; two vectors are tried.
+    """
+
+    def __init__(self, f: Objective):
+        vectors = torch.randn(2, f.n, generator=generator(0)).to(f.weights)
+        nonzero = (f.products(vectors) != 0).any(dim=0).cpu()
+        self._f = f
+        self.columns = nonzero.nonzero().flatten()
+        self._parts = [part.nonzero().flatten() for part in nonzero.split_with_sizes(f.sizes)]
+        self.sizes = [len(part) for part in self._parts]
+        self.n = len(self.columns)
+
+    def rows(self, k: int, first: int, last: int) -> Tensor:
+        """Rows `first` to `last` of parameter k, from that parameter's first column on."""
+        unit = torch.zeros(last - first, self._f.sizes[k], dtype=self._f.dtype)
+        unit[torch.arange(last - first), self._parts[k][first:last]] = 1.0
+        columns = self.columns[sum(self.sizes[:k]) :] - sum(self._f.sizes[:k])
+        return self._f.block_products(k, unit.to(self._f.device)).cpu()[:, columns]
+
+    def products(self, vectors: Tensor) -> Tensor:
+        """H v for each row v of `vectors` (K, n)."""
+        whole = torch.zeros(len(vectors), self._f.n, dtype=self._f.dtype)
+        whole[:, self.columns] = vectors
+        return self._f.products(whole.to(self._f.device)).cpu()[:, self.columns]
 
 
 class RowFile:
-    """Rows of the Hessian of ``f``, appended to and read back from ``path``."""
+    """Rows of the Hessian of `f`, appended to and read back from `path`."""
 
     def __init__(self, path: Path, f: Objective, support: Support):
         self._path, self._dtype, self._support = path, f.dtype, support
@@ -35,7 +67,7 @@ class RowFile:
         }
 
     def load(self, matrix: Tensor) -> int:
-        """Fill the upper triangle of ``matrix`` with the rows on disk and say how many there are."""
+        """Fill the upper triangle of `matrix` with the rows on disk and return their number."""
         if not self._path.exists():
             self._path.parent.mkdir(parents=True, exist_ok=True)
             self._path.write_bytes(json.dumps(self._header).encode() + b"\n")
@@ -62,7 +94,7 @@ class RowFile:
         return n
 
     def append(self, rows: Tensor) -> None:
-        """Add finished rows (K, columns) and wait until they are on the disk."""
+        """Append finished rows (K, columns) and wait until they are on disk."""
         with self._path.open("ab") as file:
             file.write(rows.numpy().tobytes())
             file.flush()
@@ -73,7 +105,7 @@ class RowFile:
         self._path.unlink()
 
     def _verify(self, matrix: Tensor, rows: int) -> None:
-        """The rows must multiply a random vector as this model, loss and data do: one product a parameter."""
+        """Check the rows against this model, loss and data by one random product per parameter."""
         sizes = self._support.sizes
         blocks = [(first, min(first + size, rows)) for first, size in _blocks(sizes) if size and first < rows]
         if not blocks:

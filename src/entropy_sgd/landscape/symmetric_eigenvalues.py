@@ -1,13 +1,13 @@
 """All eigenvalues of a large symmetric matrix, in place and mostly in matrix-matrix products.
 
-LAPACK's one-stage reduction to a tridiagonal matrix spends half its work in matrix-vector products and so
-waits for memory. Two stages avoid that (here four times faster at n = 6,000): blocks of Householder
-reflections Q = I - V T V^T first bring the matrix A to a band,
+LAPACK's one-stage reduction to a tridiagonal matrix spends half its work in matrix-vector products, which
+memory bandwidth limits. Two stages avoid that (four times faster at n = 6,000): blocks of Householder
+reflections Q = I - V T V^T first reduce the matrix A to a band,
 
     A <- Q^T A Q = A - V W^T - W V^T,   X = A V T,   W = X - V (T^T V^T X) / 2,
 
-and LAPACK takes the eigenvalues of the band. Only the upper triangle is read; below it, only the tiles on the
-diagonal are written.
+and LAPACK computes the eigenvalues of the band. Only the upper triangle is read; below it, only the tiles on
+the diagonal are written.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-WIDTH = 64  # of the band: wider makes the first stage faster and the second slower
-TILE = 1024  # rows that one product takes, so that no work array is larger than a tile's rows
+WIDTH = 64  # of the band: a wider one makes the first stage faster and the second slower
+TILE = 1024  # rows per product, which bounds the work arrays
 
 
 def eigenvalues_in_place(a: Tensor, eig_banded: Any, step: Callable[[float], None]) -> Tensor:
-    """The ascending eigenvalues of the symmetric ``a`` (n, n), whose upper triangle is overwritten.
+    """The ascending eigenvalues of the symmetric `a` (n, n), whose upper triangle is overwritten.
 
-    ``eig_banded`` is SciPy's; ``step`` hears the fraction of the first stage that is done.
+    `eig_banded` is SciPy's; `step` is called with the fraction of the first stage that is done.
     """
     n = len(a)
     if n == 0:
@@ -59,7 +59,7 @@ def _reflections(panel: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _reflect(a: Tensor, v: Tensor, t: Tensor) -> None:
-    """The two-sided update of the upper triangle of ``a``, a tile of rows at a time."""
+    """The two-sided update of the upper triangle of `a`, a tile of rows at a time."""
     product = torch.zeros_like(v)
     for i in range(0, len(a), TILE):
         rows = slice(i, i + TILE)

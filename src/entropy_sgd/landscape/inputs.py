@@ -1,0 +1,181 @@
+"""What a measurement is given: a model, put into eval mode, and batches, checked on every pass."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules import batchnorm, dropout
+
+from entropy_sgd.arguments import refuse
+
+Batches = Iterable[tuple[Any, Any]]
+Selection = str | Sequence[str] | None
+"""Parameters or modules by name, as in `model.named_parameters()`; None means all."""
+
+
+class Samples:
+    """The (inputs, targets) pairs of `batches`, each with its size; can be iterated over repeatedly.
+
+    The size of a batch is the number of entries of its targets: a mean over the batch has that many terms (or
+    the same multiple of it in every batch), whether the targets are labels, pixels or characters.
+    """
+
+    def __init__(self, batches: Batches, device: torch.device, dtype: torch.dtype):
+        if iter(batches) is batches:
+            raise TypeError(
+                f"batches is a one-shot iterator ({type(batches).__name__}), but it is read many times: "
+                "give a list or a DataLoader"
+            )
+        self._batches, self._device, self._dtype = batches, device, dtype
+        self._total: int | None = None
+        self.total = sum(size for _, _, size in self)
+        if not self.total:
+            raise ValueError("batches is empty: give at least one (inputs, targets) pair")
+        self._total = self.total
+
+    def __iter__(self) -> Generator[tuple[Any, Any, int]]:
+        total = 0
+        for batch in cast(Iterable[Any], self._batches):
+            if not isinstance(batch, tuple | list) or len(cast(list[Any], batch)) != 2:
+                raise TypeError(f"batches must yield (inputs, targets) pairs, got {describe(batch)}")
+            inputs, targets = cast(tuple[Any, Any], batch)
+            size = _size(inputs, targets)
+            total += size
+            yield self.cast(inputs), self.cast(targets), size
+        if self._total is not None and total != self._total:
+            raise ValueError(
+                f"batches must hold the same samples in every pass: {self._total} in the first, {total} now"
+            )
+
+    def cast(self, value: Any) -> Any:
+        """`value` on the device; floating-point tensors, also inside containers, in `dtype`."""
+        if isinstance(value, Tensor):
+            return value.detach().to(self._device, self._dtype if value.is_floating_point() else value.dtype)
+        if isinstance(value, tuple | list):
+            entries = [self.cast(entry) for entry in cast(list[Any], value)]
+            return entries if isinstance(value, list) else tuple(entries)
+        if isinstance(value, dict):
+            return {key: self.cast(entry) for key, entry in cast(dict[Any, Any], value).items()}
+        return value
+
+
+def trainable(model: nn.Module, selection: Selection = None) -> dict[str, Tensor]:
+    """The parameters to measure, checked: those with `requires_grad` that `selection` names.
+
+    A name selects the parameter of that name, or all parameters of the module of that name.
+    """
+    parameters = {name: p.detach() for name, p in model.named_parameters() if p.requires_grad}
+    if not parameters:
+        raise ValueError("model has no parameter with requires_grad: there is nothing to measure")
+    if selection is not None:
+        wanted = [selection] if isinstance(selection, str) else list(selection)
+        if not wanted:
+            raise refuse("parameters", selection, "None or at least one name")
+        for prefix in wanted:
+            if not any(_is_part(name, prefix) for name in parameters):
+                raise refuse(
+                    "parameters",
+                    prefix,
+                    f"names of trainable parameters or their modules (of {', '.join(parameters)})",
+                )
+        parameters = {
+            name: p for name, p in parameters.items() if any(_is_part(name, prefix) for prefix in wanted)
+        }
+    for name, p in parameters.items():
+        if p.is_complex():
+            raise TypeError(f"model: parameter {name!r} is complex; only real parameters are supported")
+        if not bool(torch.isfinite(p).all()):
+            raise ValueError(f"model: parameter {name!r} holds values that are not finite")
+    return parameters
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Generator[None]:
+    """`model` in eval mode, with a warning if that changes its outputs; each module's mode is restored."""
+    modes = [(module, module.training) for module in model.modules()]
+    noisy = sorted({type(module).__name__ for module, training in modes if training and _has_modes(module)})
+    if noisy:
+        warnings.warn(
+            f"model is in training mode and holds {', '.join(noisy)}: it is measured in eval mode "
+            "(call model.eval() first to choose this yourself)",
+            UserWarning,
+            stacklevel=_callers_level(),
+        )
+    model.eval()
+    try:
+        # oneDNN's fused recurrent layer has no forward derivative; without oneDNN torch runs the plain cell.
+        with _mkldnn(not any(isinstance(module, nn.RNNBase) for module, _ in modes)):
+            yield
+    finally:
+        for module, training in modes:
+            module.training = training
+
+
+def describe(value: Any) -> str:
+    """A short description of `value` for an error message."""
+    return (
+        f"a tensor of shape {tuple(value.shape)}"
+        if isinstance(value, Tensor)
+        else f"a {type(value).__name__}"
+    )
+
+
+def _size(inputs: Any, targets: Any) -> int:
+    if isinstance(targets, Tensor):
+        size = targets.numel()
+    elif isinstance(inputs, Tensor):
+        size = len(inputs)
+    else:
+        raise TypeError(f"batches: no tensor among {describe(inputs)} and {describe(targets)}")
+    if not size:
+        raise ValueError("batches holds a batch without samples")
+    return size
+
+
+def _is_part(name: str, prefix: str) -> bool:
+    return name == prefix or name.startswith(f"{prefix}.")
+
+
+def _callers_level() -> int:
+    """The `stacklevel` at which `evaluating` warns: the first frame outside this package."""
+    here = {Path(__file__).parent, Path(sys.modules["contextlib"].__file__ or "")}
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and not here.isdisjoint(
+        {Path(frame.f_code.co_filename), Path(frame.f_code.co_filename).parent}
+    ):
+        level, frame = level + 1, frame.f_back
+    return level
+
+
+@contextmanager
+def _mkldnn(wanted: bool) -> Generator[None]:
+    if wanted:
+        yield
+        return
+    flags: Any = torch.backends.mkldnn.flags(enabled=False)
+    with warnings.catch_warnings():  # setting the flag makes torch warn about missing GPUs
+        warnings.simplefilter("ignore")
+        flags.__enter__()
+    try:
+        yield
+    finally:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            flags.__exit__(None, None, None)
+
+
+def _has_modes(module: nn.Module) -> bool:
+    if isinstance(module, dropout._DropoutNd):
+        return module.p > 0
+    if isinstance(module, nn.RNNBase | nn.MultiheadAttention):
+        return module.dropout > 0
+    if isinstance(module, batchnorm._NormBase):
+        return module.track_running_stats
+    return isinstance(module, nn.RReLU)
