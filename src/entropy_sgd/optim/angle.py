@@ -25,7 +25,19 @@ def empty(groups: Sequence[dict[str, Any]], device: torch.device) -> Tensor:
     return torch.zeros(sketch.BUCKETS, device=device)
 
 
-def add_(
+def to_list(vector: Tensor) -> list[float]:
+    """For a checkpoint: the numbers, and how many bits they have."""
+    return [float(vector.element_size() * 8), *vector.tolist()]
+
+
+def from_list(numbers: list[float] | None) -> Tensor | None:
+    """What `to_list` was given."""
+    if numbers is None:
+        return None
+    return torch.tensor(numbers[1:], dtype=torch.float64 if numbers[0] == 64 else torch.float32)
+
+
+def add(
     vector: Tensor,
     a: Sequence[Tensor],
     b: Sequence[Tensor],
@@ -35,14 +47,18 @@ def add_(
     groups: Sequence[dict[str, Any]],
     seed: int,
     t: int,
-) -> Tensor:
-    """Adds `scales[0] a + scales[1] b` of the parameters `owners`, with these `indices`, to `vector`.
+) -> tuple[Tensor, Tensor]:
+    """`vector` and `scales[0] a + scales[1] b` of the parameters `owners`, with these `indices`.
 
     Returns:
-        the squared norm of what was added; like `vector`, it takes in the slices of all ranks.
+        the sum, and the squared norm of what was added; both take in the slices of all ranks.
     """
     params = [p for group in groups for p in group["params"]]
-    exact = sum(map(_numel, params)) <= sketch.BUCKETS
+    exact = vector.dtype is torch.float64 or len(vector) != sketch.BUCKETS
+    if exact:  # a group may have been added since it was made
+        vector = torch.nn.functional.pad(vector, (0, sum(map(_numel, params)) - len(vector)))
+    else:
+        vector = vector.clone()
     square = torch.zeros((), dtype=torch.float64 if vector.device.type != "mps" else torch.float32)
     square = square.to(vector.device)
     by_device: dict[tuple[Any, torch.device], list[int]] = {}
@@ -62,7 +78,7 @@ def add_(
             torch.distributed.all_reduce(added, group=group)
         vector += part.to(vector.device)
         square += added.to(vector.device)
-    return square
+    return vector, square
 
 
 def _place_(

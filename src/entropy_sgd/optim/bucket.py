@@ -108,14 +108,13 @@ class Bucket:
             self.x, self.mu = real(self.x), real(self.mu)
             self.buffers = [real(buffer) for buffer in self.buffers]
 
-    def add_gradient_(self, vector: Tensor, groups: list[dict[str, Any]], seed: int, t: int) -> None:
-        """Adds grad f(x) of the members at their first step to `vector`, see angle.py."""
+    def with_gradient(self, vector: Tensor, groups: list[dict[str, Any]], seed: int, t: int) -> Tensor:
+        """`vector` (see angle.py) and grad f(x) of the members at their first step."""
         begun = [i for i, first in enumerate(self.first) if first]
-        if begun:
-            gradient, x_prime = [self.gradient[i] for i in begun], [self.x_prime[i] for i in begun]
-            scales = (-1.0 if self.group["maximize"] else 1.0, self.h.weight_decay)
-            owners, indices = [self.params[i] for i in begun], [self.indices[i] for i in begun]
-            angle.add_(vector, gradient, x_prime, scales, owners, indices, groups, seed, t)
+        gradient, x_prime = [self.gradient[i] for i in begun], [self.x_prime[i] for i in begun]
+        scales = (-1.0 if self.group["maximize"] else 1.0, self.h.weight_decay)
+        owners, indices = [self.params[i] for i in begun], [self.indices[i] for i in begun]
+        return angle.add(vector, gradient, x_prime, scales, owners, indices, groups, seed, t)[0]
 
     def langevin(self, seed: int, t: int, l: int, measure: bool) -> Sums:
         """Lines 1 and 4 to 6 of Algorithm 1, at inner step `l` of outer step `t`.

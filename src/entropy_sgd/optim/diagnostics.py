@@ -25,7 +25,7 @@ def measure(displacement_sq: Any, gradient_sq: Any, distance: Any, dot: Any) -> 
     if tensors:  # one transfer from the device for all of them, once a cycle
         device = tensors[0].device
         dtype = torch.float32 if device.type == "mps" else torch.float64
-        stacked = torch.stack([torch.as_tensor(v, device=device).to(dtype) for v in measured])
+        stacked = torch.stack([torch.as_tensor(v, dtype=dtype, device=device) for v in measured])
         measured = cast("list[float]", stacked.tolist())
     displacement, gradient = math.sqrt(measured[0]), math.sqrt(measured[1])
     cosine = measured[3] / (displacement * gradient) if displacement * gradient > 0 else math.nan

@@ -47,9 +47,10 @@ COMMON_STATE: dict[str, Any] = {
     "distance": 0.0,
     "gradient_sq": 0.0,
     "loss": 0.0,
-    "gradient_sketch": None,
     "diagnostics": UNKNOWN,
 }
+# In a state dict only, in the middle of a cycle.
+SKETCH = "gradient_sketch"
 # Options that every version has saved, by which a state dict is known.
 CORE = ("inner_lr", "noise", "alpha", "scale_by_gamma")
 
@@ -148,6 +149,7 @@ class LocalEntropy(Optimizer):
         self._warned: set[str] = set()
         self._watch, self._loaded = Watch(), False
         self._buckets: list[Bucket] = []  # of the last step
+        self._gradient: Tensor | None = None  # grad f(x) of the cycle under way, in the form of angle.py
         self._outer: OuterOptimizer | None = None
         self._inner: InnerOptimizer | None = None
         self._inner_name = inner if isinstance(inner, str) else name_of(inner)
@@ -336,9 +338,8 @@ class LocalEntropy(Optimizer):
             if not hasattr(self._schedule, "after"):
                 common["gamma"] = scoping.evaluate(self._schedule, common["outer_step"])
             common["distance"] = common["gradient_sq"] = common["loss"] = 0.0
-            common["gradient_sketch"] = (
-                angle.empty(self.param_groups, buckets[0].device) if common["monitor"] else None
-            )
+            monitor = common["monitor"]
+            self._gradient = angle.empty(self.param_groups, buckets[0].device) if monitor else None
         if getattr(self._schedule, "needs_loss", False):
             common["loss"] = common["loss"] + (loss.detach() if isinstance(loss, Tensor) else float(loss))
         # Noise that a cycle has used before it was started over is not used again.
@@ -346,9 +347,9 @@ class LocalEntropy(Optimizer):
         for bucket in buckets:
             states = [self.state[p] for p in bucket.params]
             bucket.enter(states, common["gamma"])
-            if common["gradient_sketch"] is not None and any(bucket.first):
-                vector = common["gradient_sketch"] = common["gradient_sketch"].to(buckets[0].device)
-                bucket.add_gradient_(vector, self.param_groups, common["seed"], common["outer_step"])
+            if self._gradient is not None and any(bucket.first):
+                vector = self._gradient.to(buckets[0].device)
+                self._gradient = bucket.with_gradient(vector, self.param_groups, *address[:2])
         if self._inner is not None:
             sums = self._hosted_langevin(self._inner, buckets, address)
         else:
@@ -426,6 +427,7 @@ class LocalEntropy(Optimizer):
             for _, _, state in taking_part:
                 state[STEP] = 0
             common["inner_step"] = common["abandoned"] = 0
+            self._gradient = None
 
     def _make_state(self) -> None:
         """Every entry that training will keep in `state`, for a checkpoint to be loaded into; else nothing.
@@ -527,13 +529,12 @@ class LocalEntropy(Optimizer):
         There is no sketch without monitoring, nor in the cycle in which a run that did not monitor resumed.
         """
         common = self._common
-        vector: Tensor | None = common["gradient_sketch"]
+        vector = self._gradient
         if vector is None or not taking_part:
             return None, None
-        displacement = torch.zeros_like(vector)
         address = (common["seed"], common["outer_step"])
-        square = outer_update.add_displacement_(displacement, taking_part, self.param_groups, *address)
-        return torch.dot(vector, displacement), square
+        displacement, square = outer_update.displacement(vector, taking_part, self.param_groups, *address)
+        return torch.dot(vector, displacement[: len(vector)]), square
 
     def _measure(self, displacement_sq: Any, dot: Any) -> dict[str, float]:
         """Fills `diagnostics`."""
@@ -647,6 +648,8 @@ class LocalEntropy(Optimizer):
         for name in ("distance", "gradient_sq", "loss"):
             self._common[name] = float(self._common[name])
         saved = super().state_dict()
+        if self._gradient is not None:
+            saved["param_groups"][0][SKETCH] = angle.to_list(self._gradient)
         for name, hosted in (("inner", self._inner), ("outer", self._outer)):
             rest = hosted.save(saved) if hosted is not None else {}
             if rest:
@@ -683,6 +686,7 @@ class LocalEntropy(Optimizer):
             self.state, self.param_groups = before
             self._share()
             raise
+        self._gradient = angle.from_list(self._common.pop(SKETCH, None))
         self._watch.forget()
         self._loaded = True
 
@@ -703,7 +707,17 @@ class LocalEntropy(Optimizer):
             hosted.share()
 
     def __getstate__(self) -> dict[str, Any]:
-        own = ("_outer", "_inner", "_inner_name", "_hosts_inner", "_schedule", "_warned", "_loaded", "_watch")
+        own = (
+            "_gradient",
+            "_outer",
+            "_inner",
+            "_inner_name",
+            "_hosts_inner",
+            "_schedule",
+            "_warned",
+            "_loaded",
+            "_watch",
+        )
         return {**super().__getstate__(), **{name: getattr(self, name) for name in own}}
 
     def __setstate__(self, state: dict[str, Any]) -> None:

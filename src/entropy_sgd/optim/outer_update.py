@@ -23,10 +23,11 @@ Member = tuple[dict[str, Any], Tensor, State]  # group, parameter, state
 BUFFER = "momentum_buffer"
 
 
-def add_displacement_(
-    vector: Tensor, members: Sequence[Member], groups: Sequence[dict[str, Any]], seed: int, t: int
-) -> Tensor:
-    """Adds x - mu of the members to `vector` (angle.py), before the update; returns |x - mu|^2."""
+def displacement(
+    like: Tensor, members: Sequence[Member], groups: Sequence[dict[str, Any]], seed: int, t: int
+) -> tuple[Tensor, Tensor]:
+    """Before the update: x - mu of the members in a vector `like` that of angle.py, and |x - mu|^2."""
+    vector = torch.zeros_like(like)
     indices = {p: i for i, p in enumerate(p for group in groups for p in group["params"])}
     square = torch.zeros((), dtype=torch.float64, device=vector.device)
     for name in (MU, AWAY, None):
@@ -36,8 +37,9 @@ def add_displacement_(
             x = [] if name == AWAY else real([state[X] for _, state in chosen])
             mean = real(params if name is None else [state[name] for _, state in chosen])
             places = [indices[p] for p in params]
-            square = square + angle.add_(vector, x, mean, (1.0, -1.0), params, places, groups, seed, t)
-    return square
+            vector, added = angle.add(vector, x, mean, (1.0, -1.0), params, places, groups, seed, t)
+            square += added
+    return vector, square
 
 
 def _mean(state: State) -> str | None:
