@@ -59,6 +59,8 @@ class Bucket:
         self.indices: list[int] = []  # of the parameters in the optimizer: the noise depends on them
         self.params: list[Tensor] = []
         self._plan: kernel.Plan | None = None
+        self._layout: tuple[Any, ...] | None = None
+        self._names: tuple[str, ...] = ()
 
     def enter(self, states: list[dict[str, Any]], gamma: float) -> None:
         """Makes what is missing in the members' states, counts the step, and takes the lists from them.
@@ -71,6 +73,11 @@ class Bucket:
         self.h = Langevin.of(group, rule or RULES["sgd"], gamma)
         names = () if rule is None else rule.buffers(self.h)
         keeping = group["inner_state"] == "keep"
+        layout = (names, group["state_dtype"], group["alpha"] == 1)
+        if not keeping and layout == self._layout and self._unchanged(states):
+            self._count(states)
+            return
+        self._layout = layout
         self.half = group["state_dtype"] is torch.bfloat16
         self.master = self.dtype is torch.bfloat16 and has_master(self.params[0])
         averaging = group["alpha"] != 1 or any(
@@ -101,12 +108,32 @@ class Bucket:
         self.mu: list[Tensor] = [] if mean is None else [state[mean] for state in states]
         self.buffers: list[list[Tensor]] = [[state[name] for state in states] for name in names]
         self.whole_x = self.x  # as the parameters are, for a torch optimizer inside
+        self._names = (X, *(() if mean is None else (mean,)), *names)
+        self._entries = [state[name] for state in states for name in self._names]
         self.sharded = sharding.any_distributed(self.params)
         self.offset = [sharding.offset(p) for p in self.params] if self.sharded else [0] * len(self.params)
         if self.dtype.is_complex or self.sharded:
             self.x_prime, self.gradient = real(self.x_prime), real(self.gradient)
             self.x, self.mu = real(self.x), real(self.mu)
             self.buffers = [real(buffer) for buffer in self.buffers]
+
+    def _unchanged(self, states: list[dict[str, Any]]) -> bool:
+        """Whether the entries of the states are the tensors in the lists, as they are within a cycle."""
+        names = self._names
+        return all(map(is_, [state.get(name) for state in states for name in names], self._entries)) and (
+            not self.master or all(x.dtype is torch.float32 for x in self.x)
+        )
+
+    def _count(self, states: list[dict[str, Any]]) -> None:
+        """The step is one more with the same lists; only the gradients are new."""
+        steps: list[int] = [state.get(STEP, 0) for state in states]
+        self.first = self.reset = [step == 0 for step in steps]
+        self.k = [step + 1 for step in steps]
+        for state, k in zip(states, self.k, strict=True):
+            state[STEP] = k
+        self.gradient = [cast(Tensor, p.grad) for p in self.params]
+        if self.dtype.is_complex or self.sharded:
+            self.gradient, self.x_prime = real(self.gradient), real(self.params)
 
     def with_gradient(self, vector: Tensor, groups: list[dict[str, Any]], seed: int, t: int) -> Tensor:
         """`vector` (see angle.py) and grad f(x) of the members at their first step."""
