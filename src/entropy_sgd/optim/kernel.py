@@ -75,7 +75,7 @@ def library() -> ctypes.CDLL | None:
 
 @cache
 def parallel() -> ctypes.c_void_p | None:
-    """GOMPparallel of the OpenMP runtime that torch runs on, or None: then one thread does the work.
+    """GOMP_parallel of the OpenMP runtime that torch runs on, or None: then one thread does the work.
 
     Two OpenMP runtimes in a process each keep threads that spin for work on the same cores.
     """
@@ -89,7 +89,7 @@ def parallel() -> ctypes.c_void_p | None:
     runtimes.sort(key=lambda path: str(Path(torch.__file__).resolve().parent) not in path)
     for path in runtimes:
         try:
-            return ctypes.cast(ctypes.CDLL(path).GOMPparallel, ctypes.c_void_p)
+            return ctypes.cast(ctypes.CDLL(path).GOMP_parallel, ctypes.c_void_p)
         except (OSError, AttributeError):
             continue
     return None

@@ -23,7 +23,7 @@ from entropy_sgd.optim.langevin import Langevin
 
 TILE = 64
 TILES = 16  # of a block: 1,024 elements, four for each of 256 threads
-WARPS = 8
+WARPS = 8 if torch.version.hip is None else 4  # of 32 threads, or of 64
 WIDTH = 1024
 # Fused multiply-adds stand where they are meant; the compiler must not make more of them in the noise.
 OPTIONS = {"num_warps": WARPS, "enable_fp_fusion": False}
