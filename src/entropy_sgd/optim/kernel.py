@@ -123,12 +123,12 @@ def serves(
 
 
 def _plain(tensors: Sequence[Tensor], params: Sequence[Tensor], dtype: torch.dtype) -> bool:
-    for t, p in zip(tensors, params, strict=True):
-        if type(t) not in PLAIN or t.dtype is not dtype or not t.is_cpu or t.numel() != p.numel():
-            return False
-        if not t.is_contiguous() or t.is_neg():
-            return False
-    return True
+    return (
+        all(type(t) in PLAIN and t.dtype is dtype and t.is_cpu for t in tensors)
+        and list(map(Tensor.numel, tensors)) == list(map(Tensor.numel, params))
+        and all(map(Tensor.is_contiguous, tensors))
+        and not any(map(Tensor.is_neg, tensors))
+    )
 
 
 class Plan:
@@ -155,7 +155,8 @@ class Plan:
         self.kernel = loaded()
         self.count = count = len(x_prime)
         self.tensors = [*x_prime, *x, *mu, *v]
-        self.places = [(t.data_ptr(), t.numel()) for t in self.tensors]
+        self.places = list(map(Tensor.data_ptr, self.tensors))
+        self.numel = sum(map(Tensor.numel, self.tensors))
         self.dtype = (*mu, *v)[0].dtype if mu or v else torch.float32
         rows: list[int] = []
         for i, p in enumerate(x_prime):
@@ -185,8 +186,9 @@ class Plan:
         return (
             len(tensors) == len(self.tensors)
             and all(map(is_, tensors, self.tensors))
-            and [(t.data_ptr(), t.numel()) for t in tensors] == self.places
-            and all(p.is_contiguous() for p in tensors[: self.count])
+            and list(map(Tensor.data_ptr, tensors)) == self.places
+            and sum(map(Tensor.numel, tensors)) == self.numel
+            and all(map(Tensor.is_contiguous, tensors[: self.count]))
             and (*lists[2], *lists[3], *tensors[:1])[0].dtype is self.dtype
         )
 

@@ -23,7 +23,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from entropy_sgd.optim import kernel_outer, rounding
+from entropy_sgd.optim import kernel_outer, rounding, triton_step
 from entropy_sgd.optim.noise import TILE, Span
 
 BUCKETS = 4096
@@ -49,6 +49,11 @@ def add_(
     """
     if kernel_outer.sketches(a, b):
         return torch.tensor(kernel_outer.sketch_(sketch, a, b, scales, spans, seed, t), dtype=torch.float64)
+    if triton_step.sketches(a, b):
+        try:
+            return triton_step.sketch_(sketch, a, b, scales, spans, seed, t)
+        except triton_step.UnusableError as error:  # nothing has been added
+            triton_step.give_up(sketch.device, error)
     return add_by_torch_(sketch, a, b, scales, spans, seed, t)
 
 

@@ -59,6 +59,18 @@ def serves(params: Sequence[Tensor], gradients: Sequence[Tensor], others: Sequen
     )
 
 
+def sketches(a: Sequence[Tensor], b: Sequence[Tensor]) -> bool:
+    """Whether `sketch_` can read these tensors."""
+    device = b[0].device
+    if device.type not in DEVICES or device.type in _broken or not installed():
+        return False
+    return all(
+        t.device == device and t.dtype is like.dtype and t.is_contiguous() and not t.is_neg()
+        for tensors, like in ((a, a[0] if a else b[0]), (b, b[0]))
+        for t in tensors
+    ) and {t.dtype for t in (*a[:1], b[0])} <= {torch.float32, torch.bfloat16}
+
+
 def require(device: torch.device) -> None:
     """An error for `fused=True` on a device for which Triton would be needed, but is not installed."""
     if device.type in DEVICES and not installed():
