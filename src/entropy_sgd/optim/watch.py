@@ -9,7 +9,7 @@ in place through `p.data` are not seen, because torch does not count them.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,22 +21,16 @@ from entropy_sgd.optim.states import STEP, X, working_dtype
 States = Iterable[tuple[Tensor, dict[str, Any]]]
 
 
-class _Mark(NamedTuple):
-    version: int
-    local_version: int
-    address: int
-    dtype: torch.dtype
-    device: torch.device
-    shape: torch.Size
-    stride: tuple[int, ...]
+# Version, version of the shard, address, dtype, device, shape, stride: a plain tuple, for speed.
+_Mark = tuple[int, int, int, torch.dtype, torch.device, torch.Size, tuple[int, ...]]
 
 
 def _mark(p: Tensor) -> _Mark:
     if type(p) is torch.nn.Parameter or type(p) is Tensor:
         version = p._version
-        return _Mark(version, version, p.data_ptr(), p.dtype, p.device, p.shape, p.stride())
+        return (version, version, p.data_ptr(), p.dtype, p.device, p.shape, p.stride())
     local = sharding.local(p)
-    return _Mark(p._version, local._version, 0, p.dtype, p.device, p.shape, p.stride())
+    return (p._version, local._version, 0, p.dtype, p.device, p.shape, p.stride())
 
 
 class Watch:
