@@ -77,7 +77,7 @@ def offset(tensor: Tensor) -> int:
 
 
 def process_groups(owners: Sequence[Tensor]) -> dict[ProcessGroup | None, list[int]]:
-    """The positions of the `owners` that each group of processes holds slices of; None: whole on every rank."""
+    """Positions of the `owners` that each group of processes holds slices of; None: whole on all ranks."""
     if not any_distributed(owners):
         return {None: list(range(len(owners)))}
     groups: dict[ProcessGroup | None, list[int]] = {}
