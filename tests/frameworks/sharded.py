@@ -26,6 +26,7 @@ from network import batch
 KINDS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
     "sgd": lambda ps: EntropySGD(ps, L=5, noise=1e-2, weight_decay=1e-3, gamma=scoping.MatchGradient()),
     "adam": lambda ps: EntropyAdam(ps, L=5, noise=1e-2, inner="adam", inner_lr=0.01, scale_by_gamma=True),
+    "half": lambda ps: EntropySGD(ps, L=5, momentum=0.9, noise=1e-2, state_dtype=torch.bfloat16),
     "sgld": lambda ps: SGLD(ps, lr=0.05, noise=1e-2),
     "keep": lambda ps: EntropySGD(ps, L=5, noise=1e-2, inner_state="keep", momentum=0.5),
     "sgnht": lambda ps: EntropySGD(ps, L=5, noise=1e-2, inner="sgnht", inner_lr=0.02),
