@@ -6,8 +6,7 @@
 
 The x̄ of an update is that of the x_a as they were at the start of its cycle. It leaves when these are known,
 at the end of the update before, and is waited for a cycle later; in the first cycle all x_a are the start.
-rho = inf is the limit of strong coupling:
-one x for all, whose outer gradient is the mean of x - mu_a.
+rho = inf is the limit of strong coupling: one x for all, whose outer gradient is the mean of x - mu_a.
 """
 
 from __future__ import annotations
@@ -246,6 +245,7 @@ class Coupled(LocalEntropy):
 
         Call it on all replicas. In eval mode they all start from x̄.
         """
+        self._start = {}
         self._leave_alone(self._params(), announced=True)
         super().restart()
         self._held.forget()
