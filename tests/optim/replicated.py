@@ -64,6 +64,7 @@ QUADRATIC: dict[str, Any] = {
 }  # fmt: skip
 CURVATURE, COUPLING, COORDINATES, NOISY, QUIET = 0.5, 0.3, 40_000, 6, 3
 CYCLES = 6
+LOSS_UNIT = 0.05  # of the loss that schedules see, for focusing to begin with a moderate rho
 
 
 def drive(
@@ -72,7 +73,8 @@ def drive(
     """Replica `replica` sees the mini-batches replica, replica + n, ...; returns what it holds after each."""
     trace = []
     for i in steps:
-        optimizer.step(problem.closure(params, [i * n + replica]))
+        closure = problem.closure(params, [i * n + replica])
+        optimizer.step(lambda closure=closure: LOSS_UNIT * closure().detach())
         trace.append(flat(params).detach().clone())
     return trace
 
@@ -97,8 +99,8 @@ def trajectories(group: Group, n: int) -> dict[str, Any]:
     assert (parle.replica, parle.replicas) == (a, n)
     run("free", lambda ps: Replicas(ps, rho=0.0, process_group=group, **PARLE), CYCLES)
     run("elastic", lambda ps: Replicas(ps, rho=0.3, process_group=group, **ELASTIC), 20)
-    rule = scoping.ReplicaFocus(updates=20, start=2, growth=10.0)
-    run("rsgd", lambda ps: Replicas(ps, rho=rule, process_group=group, **ELASTIC), 20)
+    rule = scoping.ReplicaFocus(updates=30, start=15, growth=3.0, maximum=None)
+    run("rsgd", lambda ps: Replicas(ps, rho=rule, process_group=group, **ELASTIC), 30)
     run(
         "diloco",
         lambda ps: ReplicatedLocalEntropy(ps, rho=math.inf, process_group=group, **DILOCO),

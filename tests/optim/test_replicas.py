@@ -23,6 +23,7 @@ from optim.replicated import (
     CYCLES,
     DILOCO,
     ELASTIC,
+    LOSS_UNIT,
     NOISY,
     PARLE,
     QUADRATIC,
@@ -141,7 +142,7 @@ def test_replicated_sgd(results, n):
     """Pittorino et al. (2021): descent of f(x_a) + g |x_a - x̄|^2 / 2 with focusing of g."""
     problem, trace, g = Problem(), [], 0.0
     x = np.tile(problem.start, (n, 1))
-    for t in range(20):
+    for t in range(30):
         gradient, losses = np.empty_like(x), []
         for a in range(n):
             A = problem.A[t * n + a]
@@ -151,12 +152,13 @@ def test_replicated_sgd(results, n):
         x = x - ELASTIC["inner_lr"] * (gradient + g * apart)
         trace.append(x)
         energy = (apart**2).sum(1).mean() / 2
-        if g > 0:
-            g = min(g * 10 ** (1 / 20), 1 / ELASTIC["inner_lr"])
-        elif t + 1 >= 2 and energy > 0:
-            g = min(np.mean(losses) / energy, 1 / ELASTIC["inner_lr"])
+        if t + 1 == 15:
+            g = LOSS_UNIT * np.mean(losses) / energy
+        elif t + 1 > 15:
+            g *= 3 ** (1 / 30)
     close(results, n, "rsgd", np.stack(trace))
-    assert 0 < results[0][f"{n}"]["rsgd-figures"]["rho"] <= 1
+    rho = results[0][f"{n}"]["rsgd-figures"]["rho"]
+    assert rho == pytest.approx(ELASTIC["inner_lr"] * g / 3 ** (1 / 30))
 
 
 @pytest.mark.parametrize("n", NUMBERS)
