@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, ClassVar
 from weakref import WeakSet
 
 import torch
@@ -100,6 +100,8 @@ class LocalEntropy(Optimizer):
     A gradient that is not finite is passed on into the weights, as torch's own optimizers do.
     """
 
+    _common_state: ClassVar[dict[str, Any]] = COMMON_STATE
+
     def __init__(
         self,
         params: Params,
@@ -173,10 +175,10 @@ class LocalEntropy(Optimizer):
                 "inner_betas": inner_betas,
                 "inner_eps": inner_eps,
             }
-        taken = frozenset((*defaults, *COMMON_OPTIONS, *COMMON_STATE))
+        taken = frozenset((*defaults, *COMMON_OPTIONS, *self._common_state))
         super().__init__(params, arguments.plain(defaults))
         self._common.update(
-            {k: v.copy() if isinstance(v, dict) else v for k, v in COMMON_STATE.items()},
+            {k: v.copy() if isinstance(v, dict) else v for k, v in self._common_state.items()},
             L=int(common["L"]),
             seed=int(common["seed"]),
             monitor=bool(common["monitor"]),
@@ -206,7 +208,7 @@ class LocalEntropy(Optimizer):
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Adds a group, which takes part from its first gradient on."""
         group = dict(param_group)
-        for name in (*COMMON_OPTIONS, *COMMON_STATE):
+        for name in (*COMMON_OPTIONS, *self._common_state):
             if name in group and group.pop(name) != self._common[name]:
                 raise arguments.ArgumentError(
                     f"{name} is common to all parameter groups, got {name}={param_group[name]!r} in one group"
@@ -252,9 +254,9 @@ class LocalEntropy(Optimizer):
         if closure is None and not self.state and sharding.only_asks_for_state(self.param_groups):
             self._make_state()
             return None
-        if closure is None and getattr(self._schedule, "needs_loss", False):
+        if closure is None and (schedule := self._needs_loss()) is not None:
             raise RuntimeError(
-                f"{self._schedule!r} needs the loss: call step(closure) or cycle(closure), or give it `loss=`"
+                f"{schedule!r} needs the loss: call step(closure) or cycle(closure), or give it `loss=`"
             )
         loss = None
         if closure is not None:
@@ -340,7 +342,7 @@ class LocalEntropy(Optimizer):
             common["distance"] = common["gradient_sq"] = common["loss"] = 0.0
             monitor = common["monitor"]
             self._gradient = angle.empty(self.param_groups, buckets[0].device) if monitor else None
-        if getattr(self._schedule, "needs_loss", False):
+        if self._needs_loss() is not None:
             common["loss"] = common["loss"] + (loss.detach() if isinstance(loss, Tensor) else float(loss))
         # Noise that a cycle has used before it was started over is not used again.
         address = (common["seed"], common["outer_step"], common["inner_step"] + common["abandoned"])
@@ -398,7 +400,9 @@ class LocalEntropy(Optimizer):
         try:
             if common["outer_step"] == 0 and not self._outer.state_from_start:
                 self._outer.forget(params)  # what is there, `_make_state` made
-            square = outer_update.fused_sgd(self._outer, taking_part, common["gamma"])
+            square = None
+            if not self._changes_gradient:
+                square = outer_update.fused_sgd(self._outer, taking_part, common["gamma"])
             if square is None:
                 exposed = outer_update.Exposed(taking_part)
                 d = exposed.displacement
@@ -408,6 +412,8 @@ class LocalEntropy(Optimizer):
                 scaled = [x for (group, *_), x in zip(taking_part, d, strict=True) if group["scale_by_gamma"]]
                 if scaled:
                     torch._foreach_mul_(scaled, common["gamma"])
+                if self._changes_gradient:
+                    self._outer_gradient(params, d)
                 for p in others:
                     p.grad = None
                 for p, gradient in zip(params, exposed.gradients, strict=True):
@@ -428,6 +434,14 @@ class LocalEntropy(Optimizer):
                 state[STEP] = 0
             common["inner_step"] = common["abandoned"] = 0
             self._gradient = None
+
+    @property
+    def _changes_gradient(self) -> bool:
+        """Whether `_outer_gradient` does anything."""
+        return False
+
+    def _outer_gradient(self, params: list[Tensor], d: list[Tensor]) -> None:
+        """Makes of `d`, the local-entropy gradient of `params`, in place, what the outer optimizer gets."""
 
     def _make_state(self) -> None:
         """Every entry that training will keep in `state`, for a checkpoint to be loaded into; else nothing.
@@ -519,6 +533,10 @@ class LocalEntropy(Optimizer):
 
     # ---- what is measured ----
 
+    def _needs_loss(self) -> scoping.Schedule | None:
+        """A schedule that needs the loss."""
+        return self._schedule if getattr(self._schedule, "needs_loss", False) else None
+
     @property
     def _measuring(self) -> bool:
         return self._common["monitor"] or hasattr(self._schedule, "after")
@@ -557,9 +575,7 @@ class LocalEntropy(Optimizer):
             gradient=figures["gradient"],
             displacement=figures["x_minus_mu"],
             distance=figures["x_minus_x_prime"],
-            loss=float(common["loss"]) / common["inner_step"]
-            if getattr(self._schedule, "needs_loss", False)
-            else math.nan,
+            loss=float(common["loss"]) / common["inner_step"] if self._needs_loss() is not None else math.nan,
             inner_lr=max(group["inner_lr"] for group in self.param_groups),
         )
         common["gamma"] = scoping.checked(after(common["gamma"], cycle), self._schedule, common["outer_step"])
@@ -670,11 +686,14 @@ class LocalEntropy(Optimizer):
                     f"state_dict: of an optimizer with inner={group['inner']!r}, "
                     f"this one has {self._inner_name!r}"
                 )
-            for name in (*COMMON_OPTIONS, *COMMON_STATE):  # older versions kept stale copies in all groups
+            for name in (
+                *COMMON_OPTIONS,
+                *self._common_state,
+            ):  # older versions kept stale copies in all groups
                 if i > 0:
                     group.pop(name, None)
                 else:
-                    group.setdefault(name, COMMON_STATE.get(name, self._common[name]))
+                    group.setdefault(name, self._common_state.get(name, self._common[name]))
         before = (self.state, self.param_groups)
         try:
             super().load_state_dict(complete)
