@@ -1,6 +1,6 @@
 """The compiled Langevin step. It is optional: without a C compiler the pure-torch path serves.
 
-The library is loaded through ctypes and uses no Python ABI. Its wheel is therefore named for the platform alone,
+The library is loaded through ctypes and uses no Python ABI: its wheel is named for the platform alone,
 `py3-none-<platform>`, and one without the library is `py3-none-any`.
 """
 
