@@ -33,7 +33,7 @@ test: $(READY) lint ## everything that must hold
 	$(BIN)/python -m pytest
 
 docs: $(READY) ## the documentation as a site, in build/site; a warning is an error
-	$(BIN)/mkdocs build --quiet --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
 wheel: $(READY) ## source archive and wheel in dist/; the wheel takes a step where there is no compiler
 	rm -rf dist $(EMPTY)

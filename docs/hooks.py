@@ -1,6 +1,6 @@
 """What the site needs beside Markdown: formulas as MathML, and the files outside `docs/` that pages link to.
 
-Formulas are converted when the site is built, and browsers draw them: no script, no fonts from elsewhere. A formula
+Formulas are converted when the site is built, and browsers draw them: no script, no fonts from elsewhere. One
 that is not understood is an error.
 """
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 from pathlib import Path
 from textwrap import dedent
 
@@ -57,7 +58,9 @@ def test_readme():
 def gallery() -> list[tuple[str, str]]:
     """The blocks of the gallery, each with the example that its section names."""
     sections = re.split(r"^## ", (ROOT / "docs/gallery.md").read_text(), flags=re.MULTILINE)[1:]
-    return [(re.search(r"\]\(\.\./(examples/\w+\.py)\)", s)[1], b) for s in sections for b in BLOCK.findall(s)]
+    return [
+        (re.search(r"\]\(\.\./(examples/\w+\.py)\)", s)[1], b) for s in sections for b in BLOCK.findall(s)
+    ]
 
 
 @pytest.mark.parametrize(("example", "block"), gallery())
@@ -66,3 +69,25 @@ def test_the_gallery_quotes_its_examples(example, block):
     lines = [line.strip() for line in (ROOT / example).read_text().splitlines()]
     quoted = [line.strip() for line in dedent(block).splitlines()]
     assert any(lines[i : i + len(quoted)] == quoted for i in range(len(lines))), block
+
+
+def test_flatness():
+    # Against the dense Hessian of torch.func.
+    names = runpy.run_path(str(ROOT / "examples/flatness.py"))
+    model = names["trained"]()
+    measured = names["measure"](model)
+    weights = {name: p.detach() for name, p in model.named_parameters()}
+    shapes = [(name, p.shape, p.numel()) for name, p in weights.items()]
+    points, labels = names["quadrants"](256)
+
+    def loss(flat):
+        pieces = torch.split(flat, [n for _, _, n in shapes])
+        parameters = {name: piece.view(shape) for (name, shape, _), piece in zip(shapes, pieces, strict=True)}
+        return nn.functional.cross_entropy(torch.func.functional_call(model, parameters, points), labels)
+
+    eigenvalues = torch.linalg.eigvalsh(
+        torch.func.hessian(loss)(torch.cat([p.flatten() for p in weights.values()]))
+    )
+    assert measured["largest eigenvalue"] == pytest.approx(eigenvalues[-1].item(), rel=1e-3)
+    assert measured["trace of the Hessian"] == pytest.approx(eigenvalues.sum().item(), rel=0.5)
+    assert measured["local entropy (higher is wider)"] < 0 < measured["adaptive sharpness"]

@@ -10,7 +10,7 @@ from typing import Any
 
 from entropy_sgd.frameworks.outer import outer_weights, require, unwrapped
 
-require("transformers", "4.47")
+require("transformers", "5.22")
 
 from transformers import (  # noqa: E402  after the check of its version
     Trainer,

@@ -12,7 +12,7 @@ from torch.nn.modules.batchnorm import _BatchNorm  # pyright: ignore[reportPriva
 from entropy_sgd.frameworks.outer import begin_anew, require, unwrapped
 from entropy_sgd.optim import recalibrate_batchnorm
 
-require("lightning", "2.2")
+require("lightning", "2.6")
 
 from lightning.pytorch import Callback, LightningModule, Trainer  # noqa: E402  after the check of its version
 
