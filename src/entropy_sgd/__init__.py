@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from entropy_sgd import landscape
-    from entropy_sgd.optim import SGLD, EntropyAdam, EntropySGD, LocalEntropy, recalibrate_batchnorm, scoping
+    from entropy_sgd.optim import (
+        SGLD,
+        EntropyAdam,
+        EntropySGD,
+        LocalEntropy,
+        Replicas,
+        ReplicatedLocalEntropy,
+        recalibrate_batchnorm,
+        scoping,
+    )
 
 __version__ = "0.1.0"
 __all__ = [
@@ -15,6 +24,8 @@ __all__ = [
     "EntropyAdam",
     "EntropySGD",
     "LocalEntropy",
+    "Replicas",
+    "ReplicatedLocalEntropy",
     "landscape",
     "recalibrate_batchnorm",
     "scoping",

@@ -32,9 +32,7 @@ def test_a_state_of_an_older_version_goes_on_to_the_same_bits(version, kind, ste
         torch.testing.assert_close(p.detach(), expected, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize(
-    "name", ["monitor", "fused", "inner_state", "outer_foreach", "nesterov"]
-)
+@pytest.mark.parametrize("name", ["monitor", "fused", "inner_state", "outer_foreach", "nesterov"])
 def test_an_option_that_a_checkpoint_lacks_takes_its_default(name):
     problem = Problem()
     params = problem.parameters()

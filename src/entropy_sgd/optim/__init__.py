@@ -5,6 +5,16 @@ from entropy_sgd.optim.batchnorm import recalibrate_batchnorm
 from entropy_sgd.optim.entropy_adam import EntropyAdam
 from entropy_sgd.optim.entropy_sgd import EntropySGD
 from entropy_sgd.optim.local_entropy import LocalEntropy
+from entropy_sgd.optim.replicas import Replicas, ReplicatedLocalEntropy
 from entropy_sgd.optim.sgld import SGLD
 
-__all__ = ["SGLD", "EntropyAdam", "EntropySGD", "LocalEntropy", "recalibrate_batchnorm", "scoping"]
+__all__ = [
+    "SGLD",
+    "EntropyAdam",
+    "EntropySGD",
+    "LocalEntropy",
+    "Replicas",
+    "ReplicatedLocalEntropy",
+    "recalibrate_batchnorm",
+    "scoping",
+]

@@ -11,6 +11,11 @@ A schedule is a callable: `schedule(t)` is the scope for the cycle that follows 
     MatchGradient        such that |gamma (x - mu)| = |grad f(x)|, measured as training goes
     Focus                from the ratio of two energies, f and |x - x'|^2 / 2, then exponential
 
+and for the coupling rho of `Replicas`, a schedule of the same kind:
+
+    parle(batches)       gamma and rho as Parle has them
+    ReplicaFocus         from the ratio of f and |x - mean of the replicas|^2 / 2, then exponential
+
 Each takes an optional `maximum`, above which gamma does not rise.
 
 A schedule that measures has a method `after(gamma, cycle)` too: the optimizer calls it after every cycle with
@@ -218,6 +223,10 @@ class Focus(_Bounded):
 
     def after(self, gamma: float, cycle: Cycle) -> float:
         """The next scope; 0 as long as the energies give none."""
+        gamma = self._focused(gamma, cycle)
+        return gamma if self.maximum is None else min(gamma, self.maximum)
+
+    def _focused(self, gamma: float, cycle: Cycle) -> float:
         if cycle.t < self.start:
             return 0.0
         if gamma == 0:
@@ -228,23 +237,63 @@ class Focus(_Bounded):
                 return 0.0
         else:
             gamma *= self.growth ** (1 / self.updates)
-        return gamma if self.maximum is None else min(gamma, self.maximum)
+        return gamma
 
 
-def as_schedule(gamma: float | Schedule) -> Schedule:
+@dataclass(frozen=True)
+class ReplicaFocus(Focus):
+    """Focusing of replicas, rSGD (Pittorino et al., 2021): for the coupling `rho` of `Replicas`.
+
+    rSGD descends the mean over the replicas of f(x_a) + g |x_a - x̄|^2 / 2, where
+
+        g(t0) = mean of f(x_a) / mean of |x_a - x̄|^2 / 2,    g(t + 1) = growth^(1 / updates) g(t).
+
+    Its step of size eta' adds eta' g (x_a - x̄) to eta' grad f(x_a), so rho = eta' g, with eta' = `inner_lr`.
+    Replicas start together, so g begins after the first cycle that has spread them.
+
+    Args:
+        updates: T, the outer updates of the whole run.
+        start: t0, the outer updates made without coupling; at least one.
+        growth: factor by which the coupling grows over `updates` outer updates.
+        loss: f in the ratio. None takes the mean loss of the cycle, for which the training loop must call
+            `step(closure)` or `cycle(closure)`.
+        maximum: above which rho does not rise. With an outer `lr` of 1 a replica moves onto the mean at 1.
+    """
+
+    maximum: float | None = 1.0
+
+    def after(self, gamma: float, cycle: Cycle) -> float:
+        """The next coupling."""
+        rho = self._focused(gamma / cycle.inner_lr, cycle) * cycle.inner_lr if cycle.inner_lr > 0 else 0.0
+        return rho if self.maximum is None else min(rho, self.maximum)
+
+
+def parle(batches: int) -> tuple[Exponential, Exponential]:
+    """The gamma and rho of Parle (Chaudhari et al., 2017, "Parle: parallelizing SGD").
+
+    Both are 0.01 (1 + 1/(2B))^t, with B mini-batches an epoch; gamma is at most 1, rho at most 10. Parle
+    prints their inverses, which shrink. Replicas gather at the rate lr * rho, which must stay below 2:
+    `lr=0.1` makes it 1 in the end.
+    """
+    arguments.integer("batches", batches, 1)
+    growth = 1 / (2 * batches)
+    return Exponential(0.01, growth, maximum=1.0), Exponential(0.01, growth, maximum=10.0)
+
+
+def as_schedule(gamma: float | Schedule, name: str = "gamma") -> Schedule:
     """`gamma` itself if it is a schedule, else the constant schedule of that number."""
     if callable(gamma):
         return gamma
-    arguments.number("gamma", gamma)
+    arguments.number(name, gamma)
     return Constant(float(gamma))
 
 
-def evaluate(schedule: Schedule, t: int) -> float:
+def evaluate(schedule: Schedule, t: int, name: str = "gamma") -> float:
     """`schedule(t)`, refused unless it is a finite number >= 0."""
-    return checked(schedule(t), schedule, t)
+    return checked(schedule(t), schedule, t, name)
 
 
-def checked(gamma: float, schedule: Schedule, t: int) -> float:
+def checked(gamma: float, schedule: Schedule, t: int, name: str = "gamma") -> float:
     """`gamma`, which `schedule` gave after `t` outer updates; refused unless it is a finite number >= 0."""
-    arguments.number(f"gamma at outer step {t} (from {schedule!r}; a `maximum` bounds a schedule)", gamma)
+    arguments.number(f"{name} at outer step {t} (from {schedule!r}; a `maximum` bounds a schedule)", gamma)
     return float(gamma)
