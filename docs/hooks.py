@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[1]
 OUTSIDE = re.compile(r"\]\(\.\./([^)#]+)\)")
 FORMULA = re.compile(r"\\\((.+?)\\\)|\\\[(.+?)\\\]", re.DOTALL)
-MARKED = re.compile(r'<(span|div) class="arithmatex">(.+?)</\1>', re.DOTALL)
+MARKED = re.compile(r'(?<=class="arithmatex">).+?(?=</(?:span|div)>)', re.DOTALL)
 CONVERTER = LatexToMathML()
 
 
@@ -55,7 +55,7 @@ def on_page_content(content: str, *, page: Page, **_: object) -> str:
             titles(item.children)
 
     titles(page.toc.items)
-    return MARKED.sub(lambda match: FORMULA.sub(mathml, match[2]), content)
+    return MARKED.sub(lambda match: FORMULA.sub(mathml, match[0]), content)
 
 
 def mathml(match: re.Match[str]) -> str:
