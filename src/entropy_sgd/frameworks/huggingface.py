@@ -12,7 +12,7 @@ from typing import Any
 from entropy_sgd.frameworks.outer_weights import outer_weights, show_outer, unwrapped
 from entropy_sgd.frameworks.versions import require
 
-require("transformers", "4.47")
+require("transformers", "5.22")
 
 from transformers import (  # noqa: E402  after the check of its version
     Trainer,

@@ -14,7 +14,7 @@ from entropy_sgd.frameworks.outer_weights import show_outer, unwrapped
 from entropy_sgd.frameworks.versions import require
 from entropy_sgd.optim import recalibrate_batchnorm
 
-require("lightning", "2.2")
+require("lightning", "2.6")
 
 from lightning.pytorch import Callback, LightningModule, Trainer  # noqa: E402  after the check of its version
 

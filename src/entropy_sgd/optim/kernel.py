@@ -54,7 +54,7 @@ class Step(ctypes.Structure):
 @cache
 def library() -> ctypes.CDLL | None:
     """The compiled library with the widest instruction set chosen; None, said once, where there is none."""
-    for suffix in EXTENSION_SUFFIXES:
+    for suffix in reversed(EXTENSION_SUFFIXES):  # `_kernel.so` first: what setup.py builds
         path = Path(__file__).with_name(f"_kernel{suffix}")
         try:
             loaded = ctypes.CDLL(str(path))
