@@ -9,7 +9,7 @@ READY  := $(VENV)/.ready
 help:
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
 
-$(READY): pyproject.toml constraints.txt setup.py src/entropy_sgd/optim/kernel.c src/entropy_sgd/optim/kernel_isa.h
+$(READY): pyproject.toml constraints.txt setup.py $(wildcard src/entropy_sgd/optim/kernel*.[ch])
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	# backpack, which curvlinops installs, names torchvision but does not need it here; its build does not

@@ -7,7 +7,7 @@ setup(
         Extension(
             "entropy_sgd.optim._kernel",
             ["src/entropy_sgd/optim/kernel.c"],
-            depends=["src/entropy_sgd/optim/kernel_isa.h"],
+            depends=[f"src/entropy_sgd/optim/kernel_{part}.h" for part in ("isa", "langevin", "outer")],
             # No contraction: the noise must have the same bits as that of the torch path.
             extra_compile_args=["-std=gnu11", "-O3", "-ffp-contract=off", "-fno-math-errno"],
             optional=True,

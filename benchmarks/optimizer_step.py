@@ -1,10 +1,11 @@
 """One Langevin step against one step of torch's optimizers, on the same parameters, in one run.
 
-    python benchmarks/optimizer_step.py [--quick]
+    python benchmarks/optimizer_step.py [--quick] [--device cuda]
 
 Prints and writes: times as ratios to torch.optim.SGD(momentum, nesterov, fused=True) with one and with two
-threads, of a step, a cycle, the outer update and the eval/train swap; how they grow with the number of
-parameters and of tensors; the memory each keeps per parameter.
+threads, of a step, a cycle, the outer update and the eval/train swap, with states of float32 and bfloat16;
+how they grow with the number of parameters and of tensors; the memory each takes per parameter, measured.
+On a GPU the ratios are those that docs/devices.md computes; they are written to a file of their own.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import math
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 
 import torch
 from common import best_of, machine, table, write
@@ -37,12 +39,29 @@ NETWORKS = {
 }  # fmt: skip
 
 
+DEVICE = torch.device("cpu")  # --device chooses another
+THREADS = [1, 2]
+BFLOAT16 = {"state_dtype": torch.bfloat16}
+
+
 def parameters(shapes: list[tuple[int, ...]]) -> list[torch.nn.Parameter]:
     generator = torch.Generator().manual_seed(0)
-    params = [torch.nn.Parameter(0.01 * torch.randn(s, generator=generator)) for s in shapes]
+    params = [torch.nn.Parameter(0.01 * torch.randn(s, generator=generator).to(DEVICE)) for s in shapes]
     for p in params:
-        p.grad = 0.01 * torch.randn(p.shape, generator=generator)
+        p.grad = 0.01 * torch.randn(p.shape, generator=generator).to(DEVICE)
     return params
+
+
+def finished(step: Callable[[], object]) -> Callable[[], object]:
+    """`step`, and the wait until the device has done it."""
+    if DEVICE.type == "cpu":
+        return step
+
+    def run() -> None:
+        step()
+        torch.get_device_module(DEVICE).synchronize()
+
+    return run
 
 
 class PlainLangevin:
@@ -73,6 +92,7 @@ def contenders(shapes: list[tuple[int, ...]], which: list[str]) -> dict[str, tor
         "SGD foreach": lambda: torch.optim.SGD(params, lr=1e-6, momentum=0.9, nesterov=True, foreach=True),
         "Adam fused": lambda: torch.optim.Adam(params, lr=1e-6, fused=True),
         "Langevin": lambda: EntropySGD(params, **inner),
+        "Langevin, bfloat16 states": lambda: EntropySGD(params, **BFLOAT16, **inner),
         "Langevin, no monitor": lambda: EntropySGD(params, monitor=False, **inner),
         "Langevin foreach": lambda: EntropySGD(params, foreach=True, **inner),
         "plain Langevin": lambda: PlainLangevin(params),
@@ -86,12 +106,13 @@ def ratios(best: dict[str, float], base: str) -> dict[str, float]:
 
 def steps(seconds: float) -> list[dict[str, object]]:
     rows = []
-    which = ["SGD fused", "SGD foreach", "Adam fused", "Langevin", "Langevin, no monitor", "Langevin foreach"]
+    which = ["SGD fused", "SGD foreach", "Adam fused", "Langevin", "Langevin, bfloat16 states"]
+    which += ["Langevin, no monitor", "Langevin foreach", "plain Langevin"]
     for network, shapes in NETWORKS.items():
-        for threads in (1, 2):
+        for threads in THREADS:
             torch.set_num_threads(threads)
-            found = contenders(shapes, [*which, "plain Langevin"])
-            best = best_of({name: optimizer.step for name, optimizer in found.items()}, seconds)
+            found = contenders(shapes, which)
+            best = best_of({name: finished(optimizer.step) for name, optimizer in found.items()}, seconds)
             row = {"network": network, "threads": threads, "SGD fused, us": 1e6 * best["SGD fused"]}
             rows.append(row | {k: v for k, v in ratios(best, "SGD fused").items() if k != "SGD fused"})
     return rows
@@ -101,11 +122,12 @@ def cycles(seconds: float) -> list[dict[str, object]]:
     """Whole cycles of L = 20; the outer update, a cycle less its Langevin steps; the eval/train swap."""
     rows = []
     for network, shapes in NETWORKS.items():
-        for threads in (1, 2):
+        for threads in THREADS:
             torch.set_num_threads(threads)
             params = parameters(shapes)
             sgd = torch.optim.SGD(params, lr=1e-6, momentum=0.9, nesterov=True, fused=True)
-            ours = EntropySGD(params, lr=1e-6, inner_lr=1e-6, L=20)
+            ours = EntropySGD(params, lr=1e-6, momentum=0.9, inner_lr=1e-6, L=20)
+            half = EntropySGD(params, lr=1e-6, momentum=0.9, inner_lr=1e-6, L=20, **BFLOAT16)
             inside = EntropySGD(params, lr=1e-6, inner_lr=1e-6, L=10**9)  # there is always something to swap
 
             def twenty(optimizer: torch.optim.Optimizer) -> None:
@@ -117,10 +139,11 @@ def cycles(seconds: float) -> list[dict[str, object]]:
                 optimizer.train()
 
             candidates = {
-                "sgd": lambda o=sgd: twenty(o),
-                "cycle": lambda o=ours: twenty(o),
-                "langevin": lambda o=inside: twenty(o),
-                "swap": lambda o=inside: swap(o),
+                "sgd": finished(lambda o=sgd: twenty(o)),
+                "cycle": finished(lambda o=ours: twenty(o)),
+                "half": finished(lambda o=half: twenty(o)),
+                "langevin": finished(lambda o=inside: twenty(o)),
+                "swap": finished(lambda o=inside: swap(o)),
             }
             best = best_of(candidates, seconds, least=2)
             step = best["sgd"] / 20
@@ -129,6 +152,7 @@ def cycles(seconds: float) -> list[dict[str, object]]:
                     "network": network,
                     "threads": threads,
                     "20 steps / 20 SGD fused": best["cycle"] / best["sgd"],
+                    "with bfloat16 states": best["half"] / best["sgd"],
                     "outer update / SGD fused": (best["cycle"] - best["langevin"]) / step,
                     "eval() and train() / SGD fused": best["swap"] / step,
                 }
@@ -137,13 +161,13 @@ def cycles(seconds: float) -> list[dict[str, object]]:
 
 
 def growth(seconds: float, largest: int) -> list[dict[str, object]]:
-    torch.set_num_threads(2)
+    torch.set_num_threads(THREADS[-1])
     sizes = [10**k for k in range(4, largest + 1)]
     cases = [(n, 1) for n in sizes] + [(10**6, k) for k in (10, 100, 1000)]
     rows = []
     for n, tensors in cases:
         found = contenders([(n // tensors,)] * tensors, ["SGD fused", "Langevin"])
-        best = best_of({name: o.step for name, o in found.items()}, seconds, least=3)
+        best = best_of({name: finished(o.step) for name, o in found.items()}, seconds, least=3)
         rows.append(
             {
                 "parameters": n,
@@ -158,13 +182,13 @@ def growth(seconds: float, largest: int) -> list[dict[str, object]]:
 
 def noise(seconds: float) -> list[dict[str, object]]:
     rows = []
-    x = torch.empty(1_900_000)
-    for threads in (1, 2):
+    x = torch.empty(1_900_000, device=DEVICE)
+    for threads in THREADS:
         torch.set_num_threads(threads)
         best = best_of(
             {
-                "ours": lambda: thermal([0], [x], [x], 0, 0, 0),
-                "randn": lambda: torch.randn(1_900_000),
+                "ours": finished(lambda: thermal([0], [x], [x], 0, 0, 0)),
+                "randn": finished(lambda: torch.randn(1_900_000, device=DEVICE)),
             },
             seconds,
         )
@@ -178,24 +202,66 @@ def noise(seconds: float) -> list[dict[str, object]]:
     return rows
 
 
-def memory() -> list[dict[str, object]]:
-    """Bytes per float32 parameter that an optimizer keeps after a step, counted from its state."""
-    rows = []
-    makers = {
-        "SGD, momentum": lambda ps: torch.optim.SGD(ps, lr=0.1, momentum=0.9),
-        "Adam": lambda ps: torch.optim.Adam(ps),
-        "EntropySGD": lambda ps: EntropySGD(ps, L=1),
-        "EntropySGD, no monitor": lambda ps: EntropySGD(ps, L=1, monitor=False),
-        "EntropyAdam": lambda ps: EntropyAdam(ps, L=1),
-        "EntropyAdam, no monitor": lambda ps: EntropyAdam(ps, L=1, monitor=False),
-    }
-    for name, make in makers.items():
-        params = parameters([(1000, 1000)])
-        optimizer = make(params)
+MEMORY = {
+    "SGD, momentum": "torch.optim.SGD(ps, lr=0.1, momentum=0.9)",
+    "Adam": "torch.optim.Adam(ps)",
+    "EntropySGD": "EntropySGD(ps, L=2, momentum=0.9)",
+    "EntropySGD, bfloat16 states": "EntropySGD(ps, L=2, momentum=0.9, state_dtype=torch.bfloat16)",
+    "EntropySGD, alpha=1, no inner momentum": (
+        "EntropySGD(ps, L=2, momentum=0.9, alpha=1.0, inner_momentum=0.0)"
+    ),
+    "EntropyAdam": "EntropyAdam(ps, L=2)",
+    "EntropyAdam, bfloat16 states": "EntropyAdam(ps, L=2, state_dtype=torch.bfloat16)",
+}
+# A process for each: what the kernel has given it beside weights and gradients, after and during the steps.
+MEASURE = """
+import sys, torch
+from entropy_sgd import EntropyAdam, EntropySGD
+def resident(field="VmRSS"):
+    return next(int(l.split()[1]) * 1024 for l in open("/proc/self/status") if l.startswith(field))
+small = [torch.nn.Parameter(torch.ones(9))]
+n = 32_000_000
+ps = small
+for turn in range(2):  # the first loads what is loaded once
+    for p in ps:
+        p.grad = torch.full_like(p, 0.1)
+    before = resident()
+    optimizer = {make}
+    for _ in range(5):
         optimizer.step()
-        tensors = [v for v in optimizer.state[params[0]].values() if isinstance(v, torch.Tensor) and v.dim()]
-        kept = sum(t.numel() * t.element_size() for t in tensors)
-        rows.append({"optimizer": name, "bytes / parameter": kept / 1e6, "beside weights and gradients": "8"})
+    if turn == 0:
+        ps = [torch.nn.Parameter(torch.ones(n))]
+print((resident() - before) / n, (resident("VmHWM") - before) / n)
+"""
+
+
+def memory() -> list[dict[str, object]]:
+    """Bytes a float32 parameter that a process gets from the system for an optimizer and its steps."""
+    rows = []
+    for name, make in MEMORY.items():
+        code = MEASURE.replace("{make}", make)
+        output = subprocess.run(
+            [sys.executable, "-c", code], check=True, capture_output=True, text=True
+        ).stdout
+        kept, most = (float(number) for number in output.split())
+        rows.append({"optimizer": name, "bytes kept / parameter": kept, "at most": most})
+    return rows
+
+
+def device_memory() -> list[dict[str, object]]:
+    """The same on a device, from torch's allocator."""
+    rows, module, n = [], torch.get_device_module(DEVICE), 32_000_000
+    for name, make in MEMORY.items():
+        ps = parameters([(n,)])
+        module.reset_peak_memory_stats()
+        before = module.memory_allocated()
+        optimizer = eval(
+            make, {"torch": torch, "ps": ps, "EntropySGD": EntropySGD, "EntropyAdam": EntropyAdam}
+        )
+        for _ in range(5):
+            optimizer.step()
+        kept, most = module.memory_allocated() - before, module.max_memory_allocated() - before
+        rows.append({"optimizer": name, "bytes kept / parameter": kept / n, "at most": most / n})
     return rows
 
 
@@ -221,7 +287,13 @@ def start_up() -> list[dict[str, object]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="shorter timings, up to 10^6 parameters")
-    quick = parser.parse_args().quick
+    parser.add_argument("--device", default="cpu", help="where the parameters are: cpu, cuda, xpu")
+    arguments = parser.parse_args()
+    quick = arguments.quick
+    global DEVICE, THREADS
+    DEVICE = torch.device(arguments.device)
+    if DEVICE.type != "cpu":
+        THREADS = [1]
     if quick:
         NETWORKS.pop("ptb-lstm (66 M in 11)")
     seconds = 0.5 if quick else 6.0
@@ -231,7 +303,7 @@ def main() -> None:
         "cycles": cycles(seconds / 2),
         "growth": growth(seconds / 4, 6 if quick else 8),
         "noise": noise(seconds / 4),
-        "memory": memory(),
+        "memory": memory() if DEVICE.type == "cpu" else device_memory(),
         "start-up": start_up(),
     }
     for title, rows in {
@@ -244,10 +316,12 @@ def main() -> None:
     }.items():
         table(title, rows)
     if not quick:
-        write(
-            "optimizer_step",
-            {"command": "python benchmarks/optimizer_step.py", "machine": description, **results},
-        )
+        name = "optimizer_step" if DEVICE.type == "cpu" else f"optimizer_step-{DEVICE.type}"
+        if DEVICE.type != "cpu":
+            description["device"] = torch.get_device_module(DEVICE).get_device_name(DEVICE)
+        command = "python benchmarks/optimizer_step.py"
+        command += "" if DEVICE.type == "cpu" else f" --device {DEVICE.type}"
+        write(name, {"command": command, "machine": description, **results})
 
 
 if __name__ == "__main__":

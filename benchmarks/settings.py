@@ -34,10 +34,11 @@ from torch import nn
 from torch._dynamo.utils import counters
 from torch.nn.utils import clip_grad_norm_
 
-from entropy_sgd.lab import recipes
+from entropy_sgd.lab import methods, recipes, tasks
 from entropy_sgd.lab.data import Images, Split, Text
-from entropy_sgd.lab.recipes import Recipe, options
-from entropy_sgd.lab.training import optimizers, speed, tasks
+from entropy_sgd.lab.methods.langevin import InnerOptions
+from entropy_sgd.lab.recipes import Recipe
+from entropy_sgd.lab.training import acceleration
 
 NAMES = (
     "small-mnistfc/sgd",
@@ -99,7 +100,7 @@ class Bench:
     def __init__(self, name: str, threads: Sequence[int], default_threads: int) -> None:
         chosen = recipes.get(name)
         slow = {"lr": LEARNING_RATE}
-        if isinstance(chosen.optimizer, options.Inner):
+        if isinstance(chosen.optimizer, InnerOptions):
             slow["inner_lr"] = LEARNING_RATE
         self.recipe = replace(chosen, optimizer=replace(chosen.optimizer, **slow))
         torch.manual_seed(0)
@@ -111,7 +112,7 @@ class Bench:
             for name in ("p", "dropout")
             if isinstance(module, (nn.Dropout, nn.LSTM)) and getattr(module, name, 0.0)
         ]
-        speed.compile_forward(self.task)
+        acceleration.compile_forward(self.task)
         self.compiled = self.task.forward
         layouts = (False, True) if any(isinstance(m, nn.Conv2d) for m in self.model.modules()) else (False,)
         self.counts = sorted({*threads, default_threads})
@@ -133,7 +134,7 @@ class Bench:
     def gradient(self) -> float:
         """The gradient of the next batch, as in the laboratory's loop; returns the loss."""
         self.model.zero_grad()
-        loss = self.task.loss()
+        loss = self.task.loss(self.task.draw())
         (loss * self.task.scale if self.task.scale != 1 else loss).backward()
         return loss.item()
 
@@ -174,7 +175,7 @@ class Bench:
 
     def time(self, seconds: float) -> None:
         """Fills in the turns, and what compiling took."""
-        optimizer = optimizers.build(self.recipe.optimizer, self.model.parameters(), 0)
+        optimizer = methods.build(self.recipe.optimizer, self.model, seed=0, steps=1)
 
         def steps(count: int) -> float:
             begin = time.perf_counter()

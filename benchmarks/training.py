@@ -35,12 +35,13 @@ from rich.console import Console
 from torch.nn import functional
 from torch.nn.utils import clip_grad_norm_
 
-from entropy_sgd.lab import data, recipes
+from entropy_sgd.lab import data, methods, recipes, tasks
 from entropy_sgd.lab.recipes import Recipe
-from entropy_sgd.lab.training import environment, loop, optimizers, speed, tasks
-from entropy_sgd.lab.training.folder import RunFolder, Settings
-from entropy_sgd.lab.training.group import Group
-from entropy_sgd.lab.training.loop import train
+from entropy_sgd.lab.runs import environment
+from entropy_sgd.lab.runs.folder import RunFolder, Settings
+from entropy_sgd.lab.training import acceleration, trainer
+from entropy_sgd.lab.training.processes import Processes
+from entropy_sgd.lab.training.trainer import train
 
 NAMES = ("mnistfc/entropy-sgd", "lenet/entropy-sgd", "char-lstm/entropy-adam")
 BLOCK = 40
@@ -60,9 +61,9 @@ def bare(recipe: Recipe) -> Iterator[None]:
     dataset = data.load(recipe.data)
     task = tasks.build(recipe, dataset, 0, torch.device("cpu"))
     model, size, length = task.model, recipe.batch_size, recipe.unroll
-    optimizer = optimizers.build(recipe.optimizer, model.parameters(), 0)
+    optimizer = methods.build(recipe.optimizer, model, seed=0, steps=1)
     if recipe.compile:
-        speed.compile_forward(task)
+        acceleration.compile_forward(task)
     forward = task.forward
     if length is None:
         images = dataset.train.inputs[: 20 * size].to(memory_format=task.layout)
@@ -97,8 +98,8 @@ def measure(recipe: Recipe, blocks: int, folder: Path) -> list[tuple[float, floa
     original, calls, resumed = kind.loss, 0, 0.0
     pairs: list[tuple[float, float]] = []
 
-    def loss(self: tasks.Task) -> torch.Tensor:
-        """The loss of the next batch, as ever; at the end of a block the bare loop has its turn first."""
+    def loss(self: tasks.Task, batch: Any) -> torch.Tensor:
+        """The loss of the batch, as ever; at the end of a block the bare loop has its turn first."""
         nonlocal calls, resumed
         if calls % BLOCK == 0:
             arrived = time.perf_counter()
@@ -107,7 +108,7 @@ def measure(recipe: Recipe, blocks: int, folder: Path) -> list[tuple[float, floa
             pairs.append((arrived - resumed, time.perf_counter() - arrived))
             resumed = time.perf_counter()
         calls += 1
-        return original(self)  # pyright: ignore[reportArgumentType]
+        return original(self, batch)  # pyright: ignore[reportArgumentType]
 
     task = tasks.build(recipe, data.load(recipe.data), 0, torch.device("cpu"))
     epoch = task.size / task.batch  # in steps
@@ -143,20 +144,20 @@ def interruptions(recipe: Recipe, step_seconds: float, folder: Path) -> dict[str
     dataset = full_size(recipe)
     size = len(dataset.train) / (recipe.batch_size * (recipe.unroll or 1))  # an epoch, in steps
     spent: dict[str, list[float]] = collections.defaultdict(list)
-    first, outer_weights = Group.first, loop.outer_weights
+    first, judged_weights = Processes.first, trainer.judged_weights
 
-    def timed_first(group: Group, work: Callable[[], Any]) -> Any:
+    def timed_first(processes: Processes, work: Callable[[], Any]) -> Any:
         """The loop measures, saves and concludes inside `first`: the time of each, by its name."""
         begin = time.perf_counter()
         try:
-            return first(group, work)
+            return first(processes, work)
         finally:
-            spent[getattr(work, "func", work).__name__].append(time.perf_counter() - begin)
+            spent[getattr(work, "func", work).__name__.strip("_")].append(time.perf_counter() - begin)
 
     @contextmanager
-    def timed_outer_weights(*arguments: Any) -> Iterator[None]:
+    def timed_judged_weights(*arguments: Any) -> Iterator[None]:
         begin = time.perf_counter()
-        with outer_weights(*arguments):
+        with judged_weights(*arguments):
             yield
         spent["evaluation"].append(time.perf_counter() - begin)
 
@@ -165,8 +166,8 @@ def interruptions(recipe: Recipe, step_seconds: float, folder: Path) -> dict[str
     settings, console = Settings(short), Console(file=io.StringIO())
     with (
         mock.patch.object(data, "load", return_value=dataset),
-        mock.patch.object(loop, "outer_weights", timed_outer_weights),
-        mock.patch.object(Group, "first", timed_first),
+        mock.patch.object(trainer, "judged_weights", timed_judged_weights),
+        mock.patch.object(Processes, "first", timed_first),
     ):
         train(settings, RunFolder(folder, settings), console=console, checkpoint_seconds=0.0)
     evaluations = spent["evaluation"][:EVALUATIONS]  # the one after them keeps the weights at the end

@@ -1,9 +1,10 @@
 """Entropy-SGD in a loop with Accelerate: any number of processes, accumulation, saving and resuming.
 
-The second command goes on where the first left off::
+Run again with more epochs, it goes on where it left off::
 
-accelerate launch --cpu --num_processes 2 examples/accelerate_loop.py
-accelerate launch --cpu --num_processes 2 examples/accelerate_loop.py --epochs 4
+    accelerate launch --multi_gpu --num_processes 2 --main_process_port 0 examples/accelerate_loop.py
+
+`--multi_gpu` starts as many processes as asked for, on CPUs too; with `--cpu` Accelerate starts one.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ def train(epochs: int, folder: Path) -> None:
         optimizer.eval()  # the outer weights, for validation and in what is saved
         accelerator.save_state(folder / str(epoch + 1))
 
+    optimizer.optimizer.finish()  # the last cycle ends with the steps it has
     weights = {name: value.cpu() for name, value in accelerator.unwrap_model(model).state_dict().items()}
     torch.save(weights, folder / f"weights-{accelerator.process_index}.pt")
     accelerator.end_training()

@@ -53,7 +53,7 @@ def train(steps: int, folder: Path) -> None:
             torch.save(state, checkpoint.with_suffix(".tmp"))
             checkpoint.with_suffix(".tmp").replace(checkpoint)  # whole or not at all
 
-    optimizer.eval()  # the outer weights, for validation and use
+    optimizer.finish()  # the last cycle ends with the steps it has, and the model holds the outer weights
     torch.save(model.module.state_dict(), folder / f"weights-{rank}.pt")
     dist.barrier()  # none takes the connections down while another still uses them
 

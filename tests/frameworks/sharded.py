@@ -15,19 +15,26 @@ from torch import Tensor, nn
 from torch.distributed.checkpoint import DefaultLoadPlanner
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
-from entropy_sgd import SGLD, EntropyAdam, EntropySGD, scoping
+from entropy_sgd import SGLD, EntropyAdam, EntropySGD, LocalEntropy, scoping
 from entropy_sgd.optim import sharding
 from network import batch
 
 KINDS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
     "sgd": lambda ps: EntropySGD(ps, L=5, noise=1e-2, weight_decay=1e-3, gamma=scoping.MatchGradient()),
     "adam": lambda ps: EntropyAdam(ps, L=5, noise=1e-2, inner="adam", inner_lr=0.01, scale_by_gamma=True),
+    "half": lambda ps: EntropySGD(ps, L=5, momentum=0.9, noise=1e-2, state_dtype=torch.bfloat16),
     "sgld": lambda ps: SGLD(ps, lr=0.05, noise=1e-2),
+    "keep": lambda ps: EntropySGD(ps, L=5, noise=1e-2, inner_state="keep", momentum=0.5),
+    "sgnht": lambda ps: EntropySGD(ps, L=5, noise=1e-2, inner="sgnht", inner_lr=0.02),
+    "hosted": lambda ps: LocalEntropy(
+        ps, outer_options={"lr": 1.0}, L=5, noise=1e-2, inner=torch.optim.AdamW, inner_lr=0.02
+    ),
 }
+ENTROPIC = [name for name in KINDS if name != "sgld"]
 SAVED, STEPS = 13, 22  # the save is in the middle of a cycle
 
 
@@ -156,6 +163,43 @@ def mixed_and_misplaced_parameters(mesh: DeviceMesh) -> None:
     assert len(optimizer.param_groups) == 1
 
 
+def finished(model: nn.Module, optimizer: LocalEntropy, rank: int = 0, ranks: int = 1) -> Tensor:
+    """x after a whole cycle and three steps of a second."""
+    train(model, optimizer, range(8), rank, ranks)
+    optimizer.finish()
+    assert (optimizer.outer_steps, optimizer.inner_steps) == (2, 0)
+    return whole(model)
+
+
+def reloaded(model: nn.Module, optimizer: LocalEntropy, rank: int = 0, ranks: int = 1) -> list[Tensor]:
+    """The weights after others are loaded in the middle of a cycle, as they were at first; x, and x later."""
+    first = {name: value.clone() for name, value in model.state_dict().items()}
+    train(model, optimizer, range(8), rank, ranks)
+    model.load_state_dict(first)
+    with pytest.warns(UserWarning, match="changed from outside in the middle of a cycle"):
+        optimizer.eval()
+    seen = [whole(model)]
+    optimizer.train()
+    seen.append(whole(model))
+    train(model, optimizer, range(8, 15), rank, ranks)
+    assert (optimizer.outer_steps, optimizer.inner_steps) == (2, 2)
+    optimizer.eval()
+    return [*seen, whole(model)]
+
+
+def wrappers_that_cannot_serve_are_named() -> None:
+    for original in (True, False):
+        model = FullyShardedDataParallel(network(), device_id=torch.device("cpu"), use_orig_params=original)
+        for make in KINDS.values():
+            with pytest.raises(ValueError, match=r"FullyShardedDataParallel.*fully_shard"):
+                make(model.parameters())
+    from torch.distributed.optim import ZeroRedundancyOptimizer  # warns of torch's own use of torch.jit
+
+    for kind in (EntropySGD, EntropyAdam, LocalEntropy):
+        with pytest.raises(ValueError, match=r"ZeroRedundancyOptimizer.*fully_shard"):
+            ZeroRedundancyOptimizer(network().parameters(), optimizer_class=kind, L=7)
+
+
 def main() -> None:
     folder = Path(sys.argv[1])
     torch.set_num_threads(1)
@@ -166,14 +210,19 @@ def main() -> None:
     noise_is_the_slice_of_the_unsharded_noise(mesh)
     asking_for_the_state_changes_nothing(mesh)
     mixed_and_misplaced_parameters(mesh)
+    wrappers_that_cannot_serve_are_named()
 
     results: dict[str, Any] = {}
+    for name in ENTROPIC:
+        for act in (finished, reloaded):
+            model = sharded(mesh)
+            results[f"{name}-{act.__name__}"] = act(model, KINDS[name](model.parameters()), rank, 2)
     for name, make in KINDS.items():
         model = sharded(mesh)
         optimizer = make(model.parameters())
         train(model, optimizer, range(SAVED), rank, 2)
         for p, state in optimizer.state.items():
-            tensors = [v for k, v in state.items() if isinstance(v, Tensor) and k != "step"]
+            tensors = [v for v in state.values() if isinstance(v, Tensor) and v.dim() > 0]
             assert all(isinstance(v, DTensor) and v.placements == p.placements for v in tensors)
         save(model, optimizer, folder / f"{name}-by-two")
         train(model, optimizer, range(SAVED, STEPS), rank, 2)

@@ -43,7 +43,7 @@ def test_the_trajectory_is_that_of_one_process(undisturbed):
         optimizer.zero_grad()
         nn.functional.cross_entropy(model(inputs), labels).backward()
         optimizer.step()
-    optimizer.eval()
+    optimizer.finish()
     torch.testing.assert_close(undisturbed[0], weights(model), rtol=1e-3, atol=1e-4)
 
 

@@ -13,7 +13,19 @@ from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.state_dict import get_state_dict
 
 from frameworks.launch import EXAMPLES, torchrun
-from frameworks.sharded import KINDS, SAVED, STEPS, load, network, save, train, whole
+from frameworks.sharded import (
+    ENTROPIC,
+    KINDS,
+    SAVED,
+    STEPS,
+    finished,
+    load,
+    network,
+    reloaded,
+    save,
+    train,
+    whole,
+)
 
 # torch says so when a checkpoint is written or read by a process that is no part of a group, as meant here.
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled, unavailable or uninitialized")
@@ -66,6 +78,23 @@ def test_saved_by_two_processes_loaded_by_one(name, shared):
     torch.testing.assert_close(whole(model), unsharded(name)[0], rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("name", ENTROPIC)
+def test_a_cycle_is_finished_early_as_by_one_process(name, results):
+    model = network()
+    expected = finished(model, KINDS[name](model.parameters()))
+    torch.testing.assert_close(results[f"{name}-finished"], expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ENTROPIC)
+def test_weights_loaded_in_the_middle_of_a_cycle_begin_one(name, results):
+    model = network()
+    expected = reloaded(model, KINDS[name](model.parameters()))
+    for found in (expected[:2], results[f"{name}-reloaded"][:2]):
+        for weights in found:
+            assert torch.equal(weights, whole(network()))
+    torch.testing.assert_close(results[f"{name}-reloaded"][2], expected[2], rtol=1e-4, atol=1e-5)
+
+
 def test_saved_in_the_first_cycle_needs_a_partial_load_and_is_exact(results, shared):
     """There is no state of the outer optimizer to save yet; torch's loader wants to be told so."""
     model = network()
@@ -104,7 +133,7 @@ def test_a_learning_rate_of_zero_is_no_such_step():
     assert not torch.equal(whole(model), start)
     train(model, optimizer, range(1, 5))
     assert torch.equal(whole(model), start)
-    assert optimizer.param_groups[0]["outer_step"] == 1
+    assert optimizer.outer_steps == 1
 
 
 def test_example(tmp_path, capsys):

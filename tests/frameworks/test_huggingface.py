@@ -78,17 +78,19 @@ def trainer(net: nn.Module, kind: type, folder: Path, **options: Any) -> Any:
     return kind(model=net, args=arguments(folder, **options), train_dataset=data(), **evaluated, **made)
 
 
-def bare(kind: type, accumulate: int = 1) -> tuple[list[Tensor], Any]:
-    """x after each step of the loop by hand, and the model, in which x stands."""
-    net = model()
+def make_optimizer(net: nn.Module, kind: type, **options: Any) -> Any:
+    """What `trainer` trains `net` with."""
     if kind is transformers.Trainer:
-        optimizer = EntropySGD(net.parameters(), **OPTIONS)
-    else:  # the Trainer makes two groups: matrices and embeddings, then biases and norms
-        parts = (
-            [p for n, p in net.named_parameters() if p.dim() > 1],
-            [p for p in net.parameters() if p.dim() == 1],
-        )
-        optimizer = EntropyAdam([{"params": part} for part in parts], **OPTIONS)
+        return EntropySGD(net.parameters(), **OPTIONS | options)
+    # The Trainer makes two groups: matrices and embeddings, then biases and norms.
+    parts = ([p for p in net.parameters() if p.dim() > 1], [p for p in net.parameters() if p.dim() == 1])
+    return EntropyAdam([{"params": part} for part in parts], **OPTIONS | options)
+
+
+def bare(kind: type, accumulate: int = 1) -> tuple[list[Tensor], Any]:
+    """x after each step of the loop by hand, the last of which ends its cycle; and the model with x in it."""
+    net = model()
+    optimizer = make_optimizer(net, kind)
     schedule, rows, outer = scheduler(optimizer), iter(data()), []
     for _ in range(STEPS):
         optimizer.train()
@@ -98,6 +100,8 @@ def bare(kind: type, accumulate: int = 1) -> tuple[list[Tensor], Any]:
             (net(input_ids=ids, labels=ids).loss / accumulate).backward()
         nn.utils.clip_grad_norm_(net.parameters(), CLIP)
         optimizer.step()
+        if len(outer) + 1 == STEPS:
+            optimizer.finish()
         schedule.step()
         optimizer.eval()
         outer.append(weights(net))
@@ -182,6 +186,49 @@ def test_the_best_weights_stay_in_the_model(tmp_path):
     loss = best.evaluate()["eval_loss"]
     assert loss == pytest.approx(best.state.best_metric)
     assert torch.equal(weights(net), saved(Path(best.state.best_model_checkpoint)))
+
+
+class Stop(transformers.TrainerCallback):
+    """Stops training, as early stopping does, when an evaluation or an epoch has ended."""
+
+    def on_evaluate(self, args, state, control, **kwargs):
+        control.should_training_stop = True
+
+
+@KINDS
+@pytest.mark.parametrize("stop", [None, "steps", "epoch"])
+def test_fewer_than_L_steps_give_a_trained_model(kind, stop, tmp_path, monkeypatch):
+    """The weights are those of an L equal to the steps made, though the Trainer's schedule ends at zero."""
+    steps = 4
+    monkeypatch.setitem(OPTIONS, "L", 50)
+    limits: dict[str, Any] = {"max_steps": steps, "save_strategy": "steps", "save_steps": steps}
+    if stop is not None:
+        limits = {"max_steps": 12, "eval_strategy": stop, "eval_steps": steps, "callbacks": [Stop()]}
+    net = model()
+    run = trainer(net, kind, tmp_path, **limits)
+    if stop == "epoch":
+        run.train_dataset = data()[: steps * SIZE]
+    run.train()
+    assert run.state.global_step == steps
+
+    twin = model()
+    optimizer = make_optimizer(twin, kind, L=steps)
+    lasts = STEPS if kind is transformers.Trainer else limits["max_steps"]
+    at = steps if stop else steps - 1  # a stop by others comes after the scheduler's step
+    for group in optimizer.param_groups:
+        group["lr"] *= 1 - at / lasts
+    rows = iter(data())
+    for _ in range(steps):
+        optimizer.zero_grad()
+        ids = torch.stack([next(rows)["input_ids"] for _ in range(SIZE)])
+        twin(input_ids=ids, labels=ids).loss.backward()
+        nn.utils.clip_grad_norm_(twin.parameters(), CLIP)
+        optimizer.step()
+    assert optimizer.outer_steps == 1
+    torch.testing.assert_close(weights(net), weights(twin), **CLOSE)
+    assert not torch.allclose(weights(net), weights(model()), **CLOSE)
+    if stop is None:
+        assert torch.equal(saved(tmp_path / f"checkpoint-{steps}"), weights(net))
 
 
 def test_the_subclass_saves_the_outer_weights_whoever_asks(tmp_path):

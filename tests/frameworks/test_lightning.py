@@ -18,6 +18,7 @@ from network import batch, weights
 lightning = pytest.importorskip("lightning.pytorch", reason="Lightning is not installed")
 
 from lightning.pytorch.callbacks import (  # noqa: E402
+    EMAWeightAveraging,
     LearningRateMonitor,
     ModelCheckpoint,
     StochasticWeightAveraging,
@@ -40,7 +41,9 @@ BATCHES = 14  # an epoch: two cycles of five and four steps of a third
 KINDS = {
     "sgd": lambda ps: EntropySGD(ps, L=5, noise=1e-2),
     "adam": lambda ps: EntropyAdam(ps, L=5, noise=1e-2),
+    "long": lambda ps: EntropySGD(ps, L=100, noise=1e-2),
 }
+TWO = pytest.mark.parametrize("kind", ["sgd", "adam"])
 
 
 class Module(lightning.LightningModule):
@@ -110,10 +113,10 @@ def trainer(tmp_path: Path, *callbacks, epochs: int = 2, **options):
 
 
 def bare(model: Module, epochs: int = 2, accumulate: int = 1, clip: float | None = None):
-    """The same by hand: yields (step, x, x') after each step, both as whole vectors."""
+    """The same by hand: yields (step, x, x') after each step, both as vectors; the last ends its cycle."""
     configured = model.configure_optimizers()
     optimizer, scheduler = configured["optimizer"], configured["lr_scheduler"]["scheduler"]
-    step = 0
+    step, steps = 0, epochs * -(-BATCHES // accumulate)
     for _ in range(epochs):
         for first in range(0, BATCHES, accumulate):
             optimizer.zero_grad()
@@ -123,6 +126,8 @@ def bare(model: Module, epochs: int = 2, accumulate: int = 1, clip: float | None
                 nn.utils.clip_grad_norm_(model.parameters(), clip)
             optimizer.step()
             step += 1
+            if step == steps:
+                optimizer.finish()
             inner = weights(model)
             optimizer.eval()
             outer = weights(model)
@@ -132,9 +137,9 @@ def bare(model: Module, epochs: int = 2, accumulate: int = 1, clip: float | None
 
 
 @pytest.mark.parametrize("manual", [False, True])
-@pytest.mark.parametrize("kind", KINDS)
+@TWO
 def test_fit_is_the_bare_loop_bit_for_bit(kind, manual, tmp_path):
-    """Validation within and after epochs changes nothing; `fit` leaves x in the model."""
+    """Validation within and after epochs changes nothing; `fit` ends its last cycle with x in the model."""
     monitor = LearningRateMonitor()
     module = Module(kind, manual=manual)
     fit = trainer(
@@ -148,7 +153,6 @@ def test_fit_is_the_bare_loop_bit_for_bit(kind, manual, tmp_path):
     fit.fit(module, loader(), loader())
     steps = list(bare(Module(kind)))
     assert torch.equal(weights(module), steps[-1][1])
-    assert not torch.equal(weights(module), steps[-1][2])
     validated = [outer for step, outer, _ in steps if (step - 1) % BATCHES % 3 == 2]
     assert len(module.seen) == len(validated)
     for a, b in zip(module.seen, validated, strict=True):
@@ -158,7 +162,7 @@ def test_fit_is_the_bare_loop_bit_for_bit(kind, manual, tmp_path):
     assert name in monitor.lrs
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@TWO
 def test_accumulation_and_clipping(kind, tmp_path):
     module = Module(kind)
     trainer(tmp_path, OuterWeights(), accumulate_grad_batches=2, gradient_clip_val=0.3).fit(module, loader())
@@ -178,7 +182,7 @@ def test_test_and_predict_see_the_outer_weights(tmp_path):
         assert torch.equal(seen, outer)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@TWO
 def test_every_checkpoint_holds_the_outer_weights_and_resumes_to_the_same_bits(kind, tmp_path):
     every = ModelCheckpoint(tmp_path / "all", filename="{step}", every_n_train_steps=1, save_top_k=-1)
     only = ModelCheckpoint(
@@ -232,15 +236,104 @@ def test_resumes_inside_an_epoch_and_inside_a_cycle(tmp_path):
 
 
 def test_a_checkpoint_resumes_without_the_callback_too(tmp_path):
-    """The first step finds x in the model, says so, and puts x' back."""
-    trainer(tmp_path, OuterWeights(), ModelCheckpoint(tmp_path, filename="half"), epochs=1).fit(
-        Module(), loader()
-    )
+    """Lightning steps with a closure, before which the first step puts x' back."""
+    saver = ModelCheckpoint(tmp_path, filename="{step}", every_n_train_steps=BATCHES, save_top_k=-1)
+    trainer(tmp_path, OuterWeights(), saver).fit(Module(), loader())
     resumed = Module()
-    with pytest.warns(UserWarning, match=r"step\(\) in eval mode"):
-        trainer(tmp_path).fit(resumed, loader(), ckpt_path=tmp_path / "half.ckpt")
-    *_, (_, _, inner) = bare(Module())
-    assert torch.equal(weights(resumed), inner)
+    fit = trainer(tmp_path)
+    fit.fit(resumed, loader(), ckpt_path=tmp_path / f"step={BATCHES}.ckpt")
+    inner = [x_prime for _, _, x_prime in bare(Module(), epochs=3)]
+    assert torch.equal(weights(resumed), inner[2 * BATCHES - 1])
+
+
+@pytest.mark.parametrize("stop", ["epochs", "steps", "callback"])
+def test_fewer_than_L_steps_give_a_trained_model(stop, tmp_path):
+    """That of an L equal to the steps made; so is the last checkpoint, if the end can be foreseen."""
+    module = Module("long")
+    initial = weights(module)
+
+    class Stop(lightning.Callback):
+        def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
+            trainer.should_stop = stop == "callback" and batch_idx == 10
+
+    limits = {"epochs": {"epochs": 1}, "steps": {"epochs": -1, "max_steps": 11}, "callback": {"epochs": 5}}
+    saver = ModelCheckpoint(tmp_path, filename="last")
+    trainer(tmp_path, saver, Stop(), OuterWeights(), **limits[stop]).fit(module, loader(), loader())
+
+    steps = {"epochs": BATCHES}.get(stop, 11)
+    model = Module("long")
+    optimizer = EntropySGD(model.parameters(), L=steps, noise=1e-2)
+    for i in range(steps):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(batch(i)[0]), batch(i)[1]).backward()
+        optimizer.step()
+    assert optimizer.outer_steps == 1
+    assert torch.equal(weights(module), weights(model))
+    saved = torch.load(tmp_path / "last.ckpt", weights_only=True)["state_dict"]
+    last = torch.cat([w.flatten() for w in saved.values()])
+    assert torch.equal(last, initial if stop == "callback" else weights(model))
+
+
+class Fails(lightning.Callback):
+    """The process is interrupted by something in the middle of a cycle of the second epoch."""
+
+    def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
+        if trainer.global_step == BATCHES + 4:
+            raise RuntimeError("out of luck")
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_best_checkpoint_is_what_is_tested_whether_fit_ends_well_or_not(fails, tmp_path):
+    module = Module()
+    best = ModelCheckpoint(tmp_path, filename="best")
+    failing = [Fails()] if fails else []
+    fit = trainer(tmp_path, OuterWeights(), best, *failing, epochs=2 if fails else 1)
+    if fails:
+        with pytest.raises(RuntimeError, match="out of luck"):
+            fit.fit(module, loader())
+        steps = list(bare(Module()))
+        assert torch.equal(weights(module), steps[BATCHES + 3][1])  # x, as it was
+    else:
+        fit.fit(module, loader())
+    with torch.no_grad():
+        module.net[0].weight.zero_()  # whatever the model holds now
+    fit.test(module, loader(), ckpt_path=str(tmp_path / "best.ckpt"), verbose=False)
+    saved = torch.load(tmp_path / "best.ckpt", weights_only=True)["state_dict"]
+    expected = torch.cat([w.flatten() for w in saved.values()])
+    assert torch.equal(module.seen[-1], expected)
+    for _ in range(2):
+        fit.predict(module, loader())
+        assert torch.equal(weights(module), expected)
+
+
+@pytest.mark.parametrize("hook", ["on_train_end", "on_validation_end"])
+def test_weights_restored_by_another_callback_stay(hook, tmp_path):
+    module = Module()
+    best = {name: torch.full_like(value, 0.25) for name, value in module.state_dict().items()}
+
+    class Restore(lightning.Callback):
+        pass
+
+    def restore(self, trainer, pl_module):
+        if trainer.global_step == 2 * BATCHES - 2 or hook == "on_train_end":
+            pl_module.load_state_dict(best)
+
+    setattr(Restore, hook, restore)
+    fit = trainer(
+        tmp_path, Restore(), OuterWeights(), val_check_interval=3 if hook == "on_validation_end" else 1.0
+    )
+    if hook == "on_train_end":
+        fit.fit(module, loader(), loader())
+        fit.test(module, loader(), verbose=False)
+        assert torch.equal(weights(module), torch.full_like(weights(module), 0.25))
+        return
+    with pytest.warns(UserWarning, match="changed from outside in the middle of a cycle"):
+        fit.fit(module, loader(), loader())
+    # Two steps from there, in a cycle of their own.
+    twin = Module()
+    twin.load_state_dict(best)
+    assert fit.optimizers[0].outer_steps == 26 // 5 + 1
+    assert 0 < (weights(module) - weights(twin)).abs().max() < 0.2
 
 
 def test_statistics_are_recalibrated_for_the_outer_weights_and_put_back(tmp_path):
@@ -291,12 +384,44 @@ def test_stochastic_weight_averaging_averages_the_outer_weights(normalize, tmp_p
 
     look = Look()
     trainer(tmp_path, OuterWeights(), look, average, epochs=4).fit(module, loader())
-    *_, (_, outer, _) = bare(Module(normalize=normalize), epochs=1)
-    assert torch.equal(samples[1], outer)
+    outer = [x for _, x, _ in bare(Module(normalize=normalize), epochs=2)]
+    assert torch.equal(samples[1], outer[BATCHES - 1])
     mean = torch.stack(samples[1:4]).mean(0)
     torch.testing.assert_close(weights(module), mean, rtol=1e-5, atol=1e-6)
     if normalize:  # a last pass takes the statistics, at the mean
         torch.testing.assert_close(look.held, mean, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("every", [1, 3])
+@pytest.mark.parametrize("kind", ["sgd", "adam"])
+def test_moving_averages_are_of_the_outer_weights(kind, every, tmp_path):
+    """EMAWeightAveraging, though listed before the callback: x enters the average, never x'."""
+    module = Module(kind)
+    average = EMAWeightAveraging(decay=0.8, update_every_n_steps=every)
+    saver = ModelCheckpoint(tmp_path, filename="{step}", every_n_train_steps=17, save_top_k=-1)
+    trainer(tmp_path, average, OuterWeights(), saver, val_check_interval=4).fit(module, loader(), loader())
+    expected: list[Tensor] = []
+    for step, outer, _ in bare(Module(kind)):
+        if (step - 1) % every == 0:
+            expected.append(outer if not expected else 0.8 * expected[-1] + 0.2 * outer)
+        elif not expected:
+            expected.append(outer)
+        if step % BATCHES % 4 == 0 and step % BATCHES:
+            torch.testing.assert_close(
+                module.seen[(step // BATCHES) * 3 + step % BATCHES // 4 - 1],
+                expected[-1],
+                rtol=1e-5,
+                atol=1e-6,
+            )
+        if step == 17:
+            at_17, x_17 = expected[-1], outer
+    torch.testing.assert_close(weights(module), expected[-1], rtol=1e-5, atol=1e-6)
+    saved = torch.load(tmp_path / "step=17.ckpt", weights_only=True)
+    flat = {
+        k: torch.cat([w.flatten() for w in saved[k].values()]) for k in ("state_dict", "current_model_state")
+    }
+    torch.testing.assert_close(flat["state_dict"], at_17, rtol=1e-5, atol=1e-6)
+    assert torch.equal(flat["current_model_state"], x_17)
 
 
 def test_other_optimizers_are_left_alone(tmp_path, monkeypatch):

@@ -40,7 +40,8 @@ def test_help_of_every_command(capsys):
         assert part in text
     code, text = call(capsys, "compare", "lenet", "--help")
     assert code == 0
-    assert "--optimizers" in text
+    assert "--methods" in text
+    assert "--optimizers" in text  # its name in 0.1.0
 
 
 def test_help_does_not_import_torch():
@@ -140,13 +141,13 @@ def test_budget_stretches_where_epochs_cuts():
 
 
 def test_compare_gives_each_optimizer_its_recipe_and_all_the_same_budget():
-    options = Compare(optimizers=("entropy-adam", "adam"), set=("batch-size=20", "adam:optimizer.lr=0.5"))
-    entropy, adam = chosen_recipes("char-lstm", options)
+    options = Compare(methods=("entropy-adam", "adam"), set=("batch-size=20", "adam:optimizer.lr=0.5"))
+    entropy, adam = chosen_recipes(recipes.family("char-lstm"), options)
     assert (entropy.epochs, adam.epochs) == (25, 25)  # the first one's
     assert (entropy.batch_size, adam.batch_size) == (20, 20)
     assert (entropy.optimizer.lr, adam.optimizer.lr) == (0.01, 0.5)
     assert adam.drops.at == pytest.approx(tuple(2.5 * k for k in range(1, 10)))
-    data = chosen_recipes("char-lstm", Compare(set=("data=text:book.txt",)))
+    data = chosen_recipes(recipes.family("char-lstm"), Compare(set=("data=text:book.txt",)))
     assert {recipe.data for recipe in data} == {"text:book.txt"}
 
 
@@ -155,7 +156,7 @@ def test_settings_of_speed_are_flags_in_train_and_values_in_compare():
     recipe = parse(Train, flags, "train", Train(recipe=recipes.get("lenet/entropy-sgd"))).recipe
     assert (recipe.compile, recipe.channels_last, recipe.threads) == (True, True, 3)
     changes = ("compile=True", "threads=3", "sgd:optimizer.nesterov=False")
-    sgd, adam = chosen_recipes("lenet", Compare(optimizers=("sgd", "adam"), set=changes))
+    sgd, adam = chosen_recipes(recipes.family("lenet"), Compare(methods=("sgd", "adam"), set=changes))
     assert (sgd.compile, sgd.threads, sgd.optimizer.nesterov) == (True, 3, False)
     assert (adam.compile, adam.threads) == (True, 3)
     assert not override(sgd, ["compile=False", "threads=None"], "").compile
@@ -185,3 +186,16 @@ def test_version(capsys):
 
     assert main(["--version"]) == 0
     assert capsys.readouterr().out == f"entropy-sgd {entropy_sgd.__version__}\n"
+
+
+def test_without_the_extra_its_name_is_told():
+    program = """
+import sys
+sys.modules["tyro"] = None
+from entropy_sgd.__main__ import main
+assert main(["--help"]) == 0
+sys.exit(main(["train", "lenet/sgd"]))
+"""
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert found.returncode == 2
+    assert found.stderr == "error: the package tyro is missing: pip install 'entropy-sgd[lab]'\n"

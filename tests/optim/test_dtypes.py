@@ -21,8 +21,9 @@ def test_dtypes_keep_their_states_and_descend(dtype):
         p.square().sum().div(2).backward()
         optimizer.step()
     assert p.detach().abs().max() < 0.5
+    expected = torch.float32 if dtype is torch.bfloat16 else dtype  # bfloat16 weights have a master copy
     for name in ("entropy_x", "entropy_mu", "entropy_momentum"):
-        assert optimizer.state[p][name].dtype == dtype
+        assert optimizer.state[p][name].dtype == expected
 
 
 @pytest.mark.parametrize(

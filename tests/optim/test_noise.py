@@ -8,7 +8,8 @@ import torch
 from scipy import stats
 
 from entropy_sgd import EntropySGD
-from entropy_sgd.optim.noise import CHUNK, TILE, Span, box_muller, gaussian, philox
+from entropy_sgd.optim.noise import CHUNK, TILE, Span, box_muller, gaussian, gaussian_by_torch, philox
+from launches import Launches
 
 CPU = torch.device("cpu")
 
@@ -17,6 +18,11 @@ def draw(
     parameter: int = 0, n: int = 200_000, seed: int = 0, t: int = 0, l: int = 0, start: int = 0
 ) -> torch.Tensor:
     return gaussian([Span(parameter, start, n)], seed, t, l, CPU)[0]
+
+
+def unsigned(even: torch.Tensor, odd: torch.Tensor) -> list[int]:
+    """The four words of the only block."""
+    return [int(w) & 0xFFFFFFFF for pair in zip(even, odd, strict=True) for w in pair]
 
 
 @pytest.mark.parametrize(
@@ -35,9 +41,9 @@ def draw(
 )
 def test_philox_gives_the_published_words(counter, key, rounds, words):
     tensors = tuple(torch.tensor([c]) for c in counter)
-    assert [int(w) for w in philox(tensors, tuple(key), rounds)] == words
+    assert unsigned(*philox(tensors, tuple(key), rounds)) == words
     mixed = (tensors[0], *counter[1:])  # plain integers stand for constant counters
-    assert [int(w) for w in philox(mixed, tuple(key), rounds)] == words
+    assert unsigned(*philox(mixed, tuple(key), rounds)) == words
 
 
 def test_the_transform_is_box_muller_on_every_kind_of_word():
@@ -58,7 +64,7 @@ def test_the_transform_is_box_muller_on_every_kind_of_word():
     ]
     w0 = np.concatenate([np.repeat(ends, len(ends)), rng.integers(0, 2**32, 50_000)])
     w1 = np.concatenate([np.tile(ends, len(ends)), rng.integers(0, 2**32, 50_000)])
-    z0, z1 = (z.double().numpy() for z in box_muller(torch.tensor(w0), torch.tensor(w1)))
+    z0, z1 = (z.double().numpy() for z in box_muller(*(torch.tensor(w).to(torch.int32) for w in (w0, w1))))
     r = np.sqrt(-2 * np.log(((w0 >> 1) | 1) / 2**31))
     low = w1 & 0x3FFFFFFF
     phi = np.where(low < 2**29, low, low - 2**30) / 2**30 * np.pi / 2 + np.pi / 4
@@ -138,3 +144,39 @@ def test_the_optimizer_adds_it_scaled_by_line_5_and_leaves_the_global_generator_
     assert torch.equal(torch.get_rng_state(), before)
     assert torch.equal(p.detach() / (0.2 * 0.5), draw(n=50_000, seed=5).double() * (0.2 * 0.5) / (0.2 * 0.5))
     assert stats.kstest((p.detach() / 0.1).numpy(), "norm").pvalue > 1e-3
+
+
+# ---- off the CPU, where every operation is a launch ----
+
+
+def test_the_number_of_launches_does_not_grow_and_few_bytes_move():
+    """On the meta device, which has shapes only: the path of a GPU without Triton."""
+    counted = []
+    for n in (10**5, 10**8):
+        with Launches() as launches:
+            (z,) = gaussian_by_torch([Span(0, 5, n)], 1, 2, 3, torch.device("meta"))
+        assert z.numel() == n
+        counted.append(launches.count)
+        assert launches.bytes / n < 420
+        assert launches.widest_int64 <= (n + 2 * TILE) // 2  # two words of each block of four numbers
+    assert counted[0] == counted[1] <= 100
+
+
+def test_all_at_once_gives_the_bits_of_the_chunks(monkeypatch):
+    spans = [Span(3, 5, 2 * TILE * CHUNK), Span(9, 0, 100)]
+    chunks = gaussian_by_torch(spans, 1, 2, 3, CPU)
+    monkeypatch.setattr("entropy_sgd.optim.noise.CHUNK", 10**9)
+    for a, b in zip(chunks, gaussian_by_torch(spans, 1, 2, 3, CPU), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_no_noise_is_drawn_where_there_is_none(monkeypatch):
+    def fail(*args, **kwargs):
+        raise AssertionError("noise was drawn")
+
+    monkeypatch.setattr("entropy_sgd.optim.bucket.thermal", fail)
+    for options in ({"noise": 0.0}, {"inner_lr": 0.0}):
+        for path in ({"foreach": True}, {"foreach": False}, {"inner": "adam"}):
+            p = torch.nn.Parameter(torch.ones(3))
+            p.grad = torch.ones(3)
+            EntropySGD([p], **options, **path).step()

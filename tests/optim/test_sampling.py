@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import pytest
 import torch
 from scipy import integrate
 
@@ -115,3 +116,51 @@ def test_sgld_follows_its_schedule():
         sampler.step()
         x = x - 0.3 / (1 + t) ** 0.6 / 2 * (torch.sin(x) + 0.1 * x)
         torch.testing.assert_close(p.detach(), x, rtol=0, atol=1e-14)
+
+
+@pytest.mark.parametrize(("inner", "momentum"), [("sgd", 0.0), ("sghmc", 0.8), ("sgnht", 0.8)])
+def test_samplers_reproduce_mean_and_covariance_of_a_gaussian(inner, momentum):
+    """f = (y - m)' A (y - m) / 2 at the temperature T = noise^2 / 2: mean m, covariance T A^-1 + O(eta)."""
+    A = torch.tensor([[2.0, 0.6], [0.6, 1.0]], dtype=torch.float64)
+    m = torch.tensor([0.5, -1.0], dtype=torch.float64)
+    epsilon, eta, copies = 1.2, 0.01, 4000
+    y = torch.nn.Parameter(torch.zeros(copies, 2, dtype=torch.float64))
+    optimizer = EntropySGD(
+        [y], L=10**6, gamma=0.0, noise=epsilon, inner=inner, inner_lr=eta, inner_momentum=momentum,
+        monitor=False,
+    )  # fmt: skip
+    means, second, kept = torch.zeros(2).double(), torch.zeros(2, 2).double(), 0
+    for step in range(1500):
+        y.grad = (y.detach() - m) @ A
+        optimizer.step()
+        if step >= 700 and step % 20 == 0:
+            centred = y.detach() - m
+            means += y.detach().mean(0)
+            second += centred.T @ centred / copies
+            kept += 1
+    covariance = epsilon**2 / 2 * torch.linalg.inv(A)
+    # The step of first order has a bias of about eta lambda / 2 = 1 %.
+    torch.testing.assert_close(means / kept, m, rtol=0, atol=0.03)
+    torch.testing.assert_close(second / kept, covariance, rtol=0.04, atol=0.01)
+
+
+def test_the_thermostat_absorbs_the_noise_of_mini_batches():
+    """SGHMC heats up by the gradient's noise, which it does not know of; SGNHT keeps the temperature."""
+    epsilon, eta, copies, spread = 1.0, 0.02, 4000, 2.0
+    variance = {}
+    for inner in ("sghmc", "sgnht"):
+        generator = torch.Generator().manual_seed(1)
+        y = torch.nn.Parameter(torch.zeros(copies, dtype=torch.float64))
+        optimizer = EntropySGD(
+            [y], L=10**6, gamma=0.0, noise=epsilon, inner=inner, inner_lr=eta, inner_momentum=0.9,
+            monitor=False,
+        )  # fmt: skip
+        squares = []
+        for step in range(3000):
+            y.grad = y.detach() + spread * torch.randn(copies, generator=generator, dtype=torch.float64)
+            optimizer.step()
+            if step >= 1500 and step % 50 == 0:
+                squares.append(y.detach().square().mean())
+        variance[inner] = torch.stack(squares).mean().item()
+    assert variance["sgnht"] == pytest.approx(epsilon**2 / 2, rel=0.1)
+    assert variance["sghmc"] > 1.3 * epsilon**2 / 2

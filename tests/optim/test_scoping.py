@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from entropy_sgd import EntropySGD, scoping
-from problem import Problem
+from problem import Problem, flat
 
 
 @pytest.mark.parametrize(
@@ -80,3 +80,61 @@ def test_match_gradient_is_bounded_and_survives_a_zero_gradient(maximum):
         p.grad = torch.zeros_like(p) if i < 10 else torch.full_like(p, 1e6)
         optimizer.step()
     assert 0 <= optimizer.diagnostics()["gamma"] <= (maximum or 10)
+
+
+@pytest.mark.parametrize("given", [None, 2.0])
+@pytest.mark.parametrize("start", [0, 3])
+def test_focus_starts_at_the_ratio_of_energies_and_grows(start, given):
+    problem, T, growth, L = Problem(), 12, 50.0, 4
+    params = problem.parameters()
+    schedule = scoping.Focus(updates=T, start=start, growth=growth, loss=given)
+    optimizer = EntropySGD(params, L=L, lr=0.5, noise=0.0, gamma=schedule)
+    closure = problem.closure(params, [0])
+    gammas, ratios = [], []
+    for _ in range(8):
+        f = float(optimizer.cycle(closure)) if given is None else (optimizer.cycle(closure), given)[1]
+        d = optimizer.diagnostics()
+        gammas.append(d["gamma"])
+        ratios.append(f / (0.5 * d["x_minus_x_prime"] ** 2))
+    first = max(start, 1)
+    assert gammas[:first] == [0.0] * first
+    expected = [ratios[first - 1] * growth ** (i / T) for i in range(8 - first)]
+    assert gammas[first:] == pytest.approx(expected, rel=1e-9)
+
+
+def test_focus_without_a_loss_says_what_it_needs():
+    problem = Problem()
+    params = problem.parameters()
+    optimizer = EntropySGD(params, gamma=scoping.Focus(updates=10))
+    problem.closure(params, [0])()
+    before = flat(params).clone()
+    with pytest.raises(RuntimeError, match=r"step\(closure\)"):
+        optimizer.step()
+    assert torch.equal(flat(params), before)
+
+
+@pytest.mark.parametrize(
+    "options", [{"updates": 0}, {"updates": 5, "growth": 0.5}, {"updates": 5, "start": -1}]
+)
+def test_focus_refuses_nonsense(options):
+    with pytest.raises(ValueError, match="Focus"):
+        scoping.Focus(**options)
+
+
+def test_any_object_can_be_a_schedule_that_measures():
+    class Halving:
+        def __call__(self, t: int) -> float:
+            return 1.0
+
+        def after(self, gamma: float, cycle: scoping.Cycle) -> float:
+            assert cycle.distance > 0
+            return gamma / 2
+
+    problem = Problem()
+    params = problem.parameters()
+    optimizer = EntropySGD(params, L=2, gamma=Halving())
+    closure, gammas = problem.closure(params, [0]), []
+    for _ in range(4):
+        optimizer.cycle(closure)
+        gammas.append(optimizer.diagnostics()["gamma"])
+    assert gammas == [1.0, 0.5, 0.25, 0.125]

@@ -1,14 +1,16 @@
 """Hugging Face Trainer: evaluation and every save at the outer weights.
 
 The Trainer calls `optimizer.eval()` before it evaluates and `optimizer.train()` before it trains, by itself.
-What it lacks is a save that comes without an evaluation: it would write x'.
+It lacks two things: a save that comes without an evaluation would write x', and the steps of an unfinished
+last cycle would be lost.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from entropy_sgd.frameworks.outer import outer_weights, require, unwrapped
+from entropy_sgd.frameworks.outer_weights import outer_weights, show_outer, unwrapped
+from entropy_sgd.frameworks.versions import require
 
 require("transformers", "4.47")
 
@@ -21,11 +23,6 @@ from transformers import (  # noqa: E402  after the check of its version
 )
 
 
-def _put_outer(optimizer: Any) -> None:
-    for each in unwrapped([optimizer]):
-        each.eval()
-
-
 class OuterWeights(TrainerCallback):
     """Puts x into the model when a checkpoint is due, and between epochs; the Trainer puts x' back.
 
@@ -33,23 +30,47 @@ class OuterWeights(TrainerCallback):
 
         Trainer(model, args, optimizers=(optimizer, scheduler), callbacks=[OuterWeights()])
 
-    After `train()` the model holds x, or the best checkpoint's x with `load_best_model_at_end`. A checkpoint
+    The last step of training ends its cycle with `finish()`, before the last evaluation and save. After
+    `train()` the model holds x, or the best checkpoint's x with `load_best_model_at_end`. A checkpoint
     of the middle of a cycle holds x as the weights and x' in the optimizer's state, and resumes to the same
     losses. It acts on what the callbacks before it in the list have asked for: put it last.
     """
+
+    def on_optimizer_step(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Has the last step end its cycle at once, before the scheduler brings the learning rate to zero."""
+        if state.global_step + 1 >= state.max_steps:
+            for optimizer in unwrapped([kwargs["optimizer"]]):
+                optimizer.finish()
 
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         """Puts x in if it is about to be saved, until the next training batch."""
         if control.should_save:
-            _put_outer(kwargs["optimizer"])
+            for optimizer in unwrapped([kwargs["optimizer"]]):
+                show_outer(optimizer)
 
     def on_epoch_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         """Puts x in: what follows saves, or loads the best weights over it, or is the end."""
-        _put_outer(kwargs["optimizer"])
+        for optimizer in unwrapped([kwargs["optimizer"]]):
+            show_outer(optimizer)
+
+    def on_train_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Ends the cycle if an evaluation or a callback has stopped training early.
+
+        The best weights, if the Trainer has loaded them, stay in the model.
+        """
+        for optimizer in unwrapped([kwargs["optimizer"]]):
+            if args.load_best_model_at_end and state.best_model_checkpoint is not None:
+                optimizer.restart()
+            else:
+                optimizer.finish()
 
 
 class OuterTrainer(Trainer):

@@ -1,16 +1,25 @@
-"""The laboratory behind the `entropy-sgd` command: data, networks, recipes, training, reports.
+"""The laboratory behind the `entropy-sgd` command: data, networks, methods, recipes, training, reports.
 
-Importing this package, its recipes or its command line does not import torch; training does.
+From Python: `Experiment`, `train` and `compare`. Importing this package, its recipes or its command line does
+not import torch; training does.
 """
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from entropy_sgd.lab.api import compare, train
+    from entropy_sgd.lab.experiment import Experiment
+
+__all__ = ["Diverged", "Experiment", "Interrupted", "LabError", "compare", "train", "unknown"]
 
 
 class LabError(Exception):
-    """Something the user can mend: the message is complete and is printed without a traceback."""
+    """Something the user can put right: the message is complete and is printed without a traceback."""
 
     exit_code = 2
 
@@ -30,8 +39,16 @@ class Interrupted(LabError):
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> LabError:
-    """The error for a name nobody knows: the closest ones first, and all of them."""
+    """The error for an unknown name: it lists the closest names, then all of them."""
     known = list(known)
     close = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
     hint = f" Did you mean {' or '.join(close)}?" if close else ""
     return LabError(f"no {kind} is called {name!r}.{hint} Known: {', '.join(known)}")
+
+
+def __getattr__(name: str) -> Any:
+    """Loads a public name when it is first used."""
+    where = {"Experiment": "experiment", "compare": "api", "train": "api"}
+    if name not in where:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{where[name]}"), name)

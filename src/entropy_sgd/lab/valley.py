@@ -59,7 +59,7 @@ def compute(gammas: tuple[float, ...] = GAMMAS, points: int = 801) -> Valley:
 
 
 def draw(path: str | Path, gammas: tuple[float, ...] = GAMMAS) -> Valley:
-    """Draw the figure to ``path``, whose suffix (.png, .svg, .pdf) says the format, and return its data."""
+    """Draw the figure to ``path``, whose suffix (.png, .svg, .pdf) gives the format, and return its data."""
     from matplotlib.figure import Figure
 
     valley = compute(gammas)

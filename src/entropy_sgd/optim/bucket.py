@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Sequence
+from operator import is_
 from typing import Any, cast
 
 import torch
 from torch import Tensor
 
-from entropy_sgd.optim import kernel, sharding
+from entropy_sgd.optim import angle, kernel, narrow, sharding, triton_step
 from entropy_sgd.optim.langevin import Langevin, Tensors, drift, langevin_step, langevin_step_
 from entropy_sgd.optim.noise import thermal
 from entropy_sgd.optim.rules import RULES
 from entropy_sgd.optim.rules.rule import add_noise_
+from entropy_sgd.optim.states import (
+    AGE,
+    AWAY,
+    MU,
+    STEP,
+    X,
+    has_master,
+    prepare_buffer,
+    prepare_mean,
+    prepare_x,
+)
 
-# Names in state[p]; the prefix keeps them apart from those of any outer optimizer. `entropy_step` counts p's
-# Langevin steps in this cycle: 0 if it has had no gradient in it, and for all parameters at a cycle's end.
-# `entropy_x` is x while `entropy_step` is above 0; otherwise the parameter is x, and the entry is scratch.
-# `entropy_age` counts the steps since the rule was reset, with inner_state="keep". The rules have names too.
-STEP, X, MU, GRADIENT = "entropy_step", "entropy_x", "entropy_mu", "entropy_gradient"
-AGE = "entropy_age"
-
+HOST = "cpu"
 Sums = tuple[Tensor | float, Tensor | float]
 
 
@@ -53,8 +58,11 @@ class Bucket:
         self.device, self.dtype = device, dtype
         self.indices: list[int] = []  # of the parameters in the optimizer: the noise depends on them
         self.params: list[Tensor] = []
+        self._plan: kernel.Plan | None = None
+        self._layout: tuple[Any, ...] | None = None
+        self._names: tuple[str, ...] = ()
 
-    def enter(self, states: list[dict[str, Any]], gamma: float, keep_gradient: bool) -> None:
+    def enter(self, states: list[dict[str, Any]], gamma: float) -> None:
         """Makes what is missing in the members' states, counts the step, and takes the lists from them.
 
         `first` marks the members at the first step of a cycle, where line 1 is still to be done, and `reset`
@@ -64,22 +72,30 @@ class Bucket:
         rule = RULES.get(group["inner"])  # None for a torch optimizer, which keeps its own memory
         self.h = Langevin.of(group, rule or RULES["sgd"], gamma)
         names = () if rule is None else rule.buffers(self.h)
-        wanted = (X, MU, GRADIENT) if keep_gradient else (X, MU)
         keeping = group["inner_state"] == "keep"
+        layout = (names, group["state_dtype"], group["alpha"] == 1)
+        if not keeping and layout == self._layout and self._unchanged(states):
+            self._count(states)
+            return
+        self._layout = layout
+        self.half = group["state_dtype"] is torch.bfloat16
+        self.master = self.dtype is torch.bfloat16 and has_master(self.params[0])
+        averaging = group["alpha"] != 1 or any(
+            state.get(STEP, 0) > 0 and (MU in state or AWAY in state) for state in states
+        )
+        mean = None
         self.first: list[bool] = []
         self.reset: list[bool] = []
         self.k: list[int] = []
         for p, state in zip(self.params, states, strict=True):
             step = state.get(STEP, 0)
-            for name in wanted:
-                if name not in state:  # inside a cycle that was not monitored so far, grad f(x) is unknown
-                    unknown = name == GRADIENT and step > 0
-                    state[name] = torch.full_like(p, math.nan) if unknown else torch.zeros_like(p)
+            prepare_x(p, state)
+            mean = prepare_mean(p, state, self.half, averaging)
             age = state.get(AGE, 0) if keeping else step
             for name in names:
-                if name not in state:
-                    state[name] = cast(Any, rule).buffer(name, p)
-                    age = 0
+                made = None if name in state else cast(Any, rule).buffer(name, p)
+                prepare_buffer(p, state, name, made, self.half)
+                age = age if made is None else 0
             self.first.append(step == 0)
             self.reset.append(age == 0)
             self.k.append(age + 1)
@@ -89,15 +105,43 @@ class Bucket:
         self.x_prime = self.params
         self.gradient = [cast(Tensor, p.grad) for p in self.params]
         self.x: list[Tensor] = [state[X] for state in states]
-        self.mu: list[Tensor] = [state[MU] for state in states]
+        self.mu: list[Tensor] = [] if mean is None else [state[mean] for state in states]
         self.buffers: list[list[Tensor]] = [[state[name] for state in states] for name in names]
-        self.kept: list[Tensor] = [state[GRADIENT] for state in states] if keep_gradient else []
         self.whole_x = self.x  # as the parameters are, for a torch optimizer inside
+        self._names = (X, *(() if mean is None else (mean,)), *names)
+        self._entries = [state[name] for state in states for name in self._names]
         self.sharded = sharding.any_distributed(self.params)
+        self.offset = [sharding.offset(p) for p in self.params] if self.sharded else [0] * len(self.params)
         if self.dtype.is_complex or self.sharded:
             self.x_prime, self.gradient = real(self.x_prime), real(self.gradient)
-            self.x, self.mu, self.kept = real(self.x), real(self.mu), real(self.kept)
+            self.x, self.mu = real(self.x), real(self.mu)
             self.buffers = [real(buffer) for buffer in self.buffers]
+
+    def _unchanged(self, states: list[dict[str, Any]]) -> bool:
+        """Whether the entries of the states are the tensors in the lists, as they are within a cycle."""
+        names = self._names
+        return all(map(is_, [state.get(name) for state in states for name in names], self._entries)) and (
+            not self.master or all(x.dtype is torch.float32 for x in self.x)
+        )
+
+    def _count(self, states: list[dict[str, Any]]) -> None:
+        """The step is one more with the same lists; only the gradients are new."""
+        steps: list[int] = [state.get(STEP, 0) for state in states]
+        self.first = self.reset = [step == 0 for step in steps]
+        self.k = [step + 1 for step in steps]
+        for state, k in zip(states, self.k, strict=True):
+            state[STEP] = k
+        self.gradient = [cast(Tensor, p.grad) for p in self.params]
+        if self.dtype.is_complex or self.sharded:
+            self.gradient, self.x_prime = real(self.gradient), real(self.params)
+
+    def with_gradient(self, vector: Tensor, groups: list[dict[str, Any]], seed: int, t: int) -> Tensor:
+        """`vector` (see angle.py) and grad f(x) of the members at their first step."""
+        begun = [i for i, first in enumerate(self.first) if first]
+        gradient, x_prime = [self.gradient[i] for i in begun], [self.x_prime[i] for i in begun]
+        scales = (-1.0 if self.group["maximize"] else 1.0, self.h.weight_decay)
+        owners, indices = [self.params[i] for i in begun], [self.indices[i] for i in begun]
+        return angle.add(vector, gradient, x_prime, scales, owners, indices, groups, seed, t)[0]
 
     def langevin(self, seed: int, t: int, l: int, measure: bool) -> Sums:
         """Lines 1 and 4 to 6 of Algorithm 1, at inner step `l` of outer step `t`.
@@ -106,22 +150,26 @@ class Bucket:
             |x - x'|^2 after the step, and |grad f(x)|^2 of the members at their first step; zeros unless
             `measure`.
         """
-        group, h = self.group, self.h
-        if self._fused(h):
-            v = self.buffers[0] if self.buffers else ()
-            offset = [sharding.offset(p) for p in self.params] if self.sharded else [0] * len(self.params)
-            distance_sq, gradient_sq = kernel.langevin_step_(
-                h, self.x_prime, self.gradient, self.x, self.mu, v, self.kept, self.first, self.reset,
-                self.indices, offset, seed, t, l, group["maximize"],
-            )  # fmt: skip
-            return self._total(distance_sq), self._total(gradient_sq)
+        sums = self._compiled(seed, t, l)
+        if sums is not None:
+            return self._total(sums[0]), self._total(sums[1])
         gradient = self._ascending()
         gradient_sq = self._begin(gradient, measure)
         z = self._thermal(seed, t, l)
-        if group["foreach"] is False and not self.sharded:
-            self._readable(h, gradient, z)
+        if self.half or self.master:
+            w, gradient = narrow.widened(self.x_prime), narrow.widened(gradient)
+            buffers = [narrow.widened(buffer) for buffer in self.buffers]
+            dx = drift(self.h, w, gradient, self.x)
+            self.h.rule.step_(self.h, w, dx, buffers, self.k, z, self.params)
+            for i, (buffer, wide) in enumerate(zip(self.buffers, buffers, strict=True)):
+                self._rounder(seed, t, l).buffer_(i, buffer, wide)
+            self._average(w, seed, t, l)
+        elif self.group["foreach"] is False and not self.sharded:
+            self._readable(self.h, gradient, z)
         else:
-            langevin_step_(h, self.x_prime, gradient, self.x, self.mu, self.buffers, self.k, z, self.params)
+            langevin_step_(
+                self.h, self.x_prime, gradient, self.x, self.mu, self.buffers, self.k, z, self.params
+            )
         return self._distance_sq(measure), gradient_sq
 
     # ---- around a torch optimizer inside ----
@@ -133,13 +181,14 @@ class Bucket:
         if self.group["maximize"]:
             gradient = list(torch._foreach_neg(gradient))
         for p, dx in zip(self.params, drift(self.h, self.params, gradient, self.whole_x), strict=True):
-            p.grad = dx
+            p.grad = dx.to(p.dtype)
         return gradient_sq
 
     def take_step(self, seed: int, t: int, l: int, measure: bool) -> Tensor | float:
         """The noise of line 5 and line 6, after the optimizer has moved x'; returns |x - x'|^2."""
-        add_noise_(self.h, self.x_prime, self._thermal(seed, t, l))
-        torch._foreach_lerp_(self.mu, self.x_prime, self.h.alpha)
+        w = narrow.widened(self.x_prime) if self.master else self.x_prime
+        add_noise_(self.h, w, self._thermal(seed, t, l))
+        self._average(w, seed, t, l)
         return self._distance_sq(measure)
 
     # ---- parts of a step ----
@@ -150,26 +199,69 @@ class Bucket:
     def _thermal(self, seed: int, t: int, l: int) -> list[Tensor] | None:
         if self.h.noise == 0 or self.h.inner_lr == 0:
             return None
-        return thermal(self.indices, self.params, self.x_prime, seed, t, l)
+        like = self.x if self.master else self.x_prime
+        return thermal(self.indices, self.params, like, seed, t, l)
+
+    def _rounder(self, seed: int, t: int, l: int) -> narrow.Rounder:
+        return narrow.Rounder(self.indices, self.offset, seed, t, l)
+
+    def _average(self, w: Tensors, seed: int, t: int, l: int) -> None:
+        """Line 6, after x' has received `w` if that is not x' itself."""
+        if self.master:
+            self._rounder(seed, t, l).weights_(self.x_prime, w)
+            w = narrow.widened(self.x_prime)
+        elif w is not self.x_prime and w[0].dtype is not self.x_prime[0].dtype:
+            torch._foreach_copy_(self.x_prime, w)
+        if self.half and self.mu:
+            self._rounder(seed, t, l).mean_(self.mu, torch._foreach_sub(w, self.x), self.h.alpha)
+        elif self.mu:
+            torch._foreach_lerp_(self.mu, w, self.h.alpha)
 
     def _distance_sq(self, measure: bool) -> Tensor | float:
         return sum_of_squares(torch._foreach_sub(self.x, self.x_prime), self.params) if measure else 0.0
 
-    def _total(self, values: Sequence[float]) -> Tensor | float:
+    def _total(self, values: Sequence[float] | Tensor) -> Tensor | float:
         """The sum of `values`, one for each member, over the slices of all ranks."""
+        if isinstance(values, Tensor):
+            return sharding.total(values, self.params)
         if not self.sharded:
             return sum(values)
         return sharding.total(torch.tensor(values, dtype=torch.float64), self.params)
 
-    def _fused(self, h: Langevin) -> bool:
-        """Whether the compiled step runs: wherever it can, unless the user chose another path."""
-        fused, foreach = self.group["fused"], self.group["foreach"]
-        if fused is False or (foreach is not None and not fused) or not h.rule.compiled:
-            return False
-        return kernel.serves(self.x_prime, self.gradient, (self.x, self.mu, self.kept, *self.buffers))
+    def _compiled(self, seed: int, t: int, l: int) -> tuple[Any, Any] | None:
+        """The step by a compiled kernel where one can, unless the user chose another path."""
+        fused, foreach, maximize = self.group["fused"], self.group["foreach"], self.group["maximize"]
+        if fused is False or (foreach is not None and not fused) or not self.h.rule.compiled:
+            return None
+        v = self.buffers[0] if self.buffers else []
+        if self.device.type == HOST:
+            plan = self._plan
+            if plan is None or not plan.holds(self.x_prime, self.x, self.mu, v):
+                lists = [states for states in (self.mu, v) if states]
+                plan = None
+                if kernel.serves(self.x_prime, self.gradient, self.x, lists):
+                    plan = kernel.Plan(self.x_prime, self.x, self.mu, v, self.indices, self.offset)
+                self._plan = plan
+            elif not plan.reads(self.gradient):
+                return None
+            if plan is None:
+                return None
+            return plan.step(self.h, self.gradient, self.first, self.reset, seed, t, l, maximize)
+        if fused:
+            triton_step.require(self.device)
+        if not triton_step.serves(self.x_prime, self.gradient, (self.x, self.mu, v)):
+            return None
+        try:
+            return triton_step.langevin_step_(
+                self.h, self.x_prime, self.gradient, self.x, self.mu, v, self.first, self.reset, self.indices,
+                self.offset, seed, t, l, maximize,
+            )  # fmt: skip
+        except triton_step.UnusableError as error:
+            triton_step.give_up(self.device, error)
+            return None
 
     def _begin(self, gradient: Tensors, measure: bool) -> Tensor | float:
-        """Line 1, `x', mu = x`, for the members at their first step; their grad f(x) is kept and measured."""
+        """Line 1, `x', mu = x`, for the members at their first step; returns their |grad f(x)|^2."""
         if any(self.reset):
             anew = [i for i, reset in enumerate(self.reset) if reset]
             self.h.rule.reset_(self.h, [[buffer[i] for i in anew] for buffer in self.buffers])
@@ -177,24 +269,47 @@ class Bucket:
         if not begun:
             return 0.0
         start = [self.x_prime[i] for i in begun]
-        torch._foreach_copy_([self.x[i] for i in begun], start)
-        torch._foreach_copy_([self.mu[i] for i in begun], start)
-        if not (measure or self.kept):
+        x = [self.x[i] for i in begun]
+        if self.master:  # x goes on, but for elements that someone else has written
+            for centre, p in zip(x, start, strict=True):
+                centre.copy_(torch.where(centre.to(p.dtype) == p, centre, p.to(centre.dtype)))
+        else:
+            torch._foreach_copy_(x, start)
+        if self.half and self.mu:
+            torch._foreach_zero_([self.mu[i] for i in begun])
+        elif self.mu:
+            torch._foreach_copy_([self.mu[i] for i in begun], x)
+        if not measure:
             return 0.0
         at_x = torch._foreach_add([gradient[i] for i in begun], start, alpha=self.h.weight_decay)
-        if self.kept:
-            torch._foreach_copy_([self.kept[i] for i in begun], at_x)
         return sum_of_squares(at_x, [self.params[i] for i in begun])
 
     def _readable(self, h: Langevin, gradient: Tensors, z: Tensors | None) -> None:
         """Tensor by tensor, with the step as it is written in the paper."""
         for i, k in enumerate(self.k):
-            old = (self.x_prime[i], self.mu[i], *(buffer[i] for buffer in self.buffers))
+            mu = self.mu[i] if self.mu else self.x_prime[i]
+            old = (self.x_prime[i], mu, *(buffer[i] for buffer in self.buffers))
             x_prime, mu, buffers = langevin_step(
                 h, old[0], gradient[i], self.x[i], old[1], old[2:], k, None if z is None else z[i]
             )
             for tensor, value in zip(old, (x_prime, mu, *buffers), strict=True):
                 tensor.copy_(value)
+
+
+def reuse(buckets: list[Bucket], last: list[Bucket]) -> list[Bucket]:
+    """`buckets`, but those of `last` in their place which have the same members: their plans are laid out."""
+    found: list[Bucket] = []
+    for bucket in buckets:
+        same = (
+            old
+            for old in last
+            if old.group is bucket.group
+            and old.dtype is bucket.dtype
+            and old.indices == bucket.indices
+            and all(map(is_, old.params, bucket.params))
+        )
+        found.append(next(same, bucket))
+    return found
 
 
 def gather(groups: Sequence[dict[str, Any]], frozen: Collection[Tensor] = ()) -> list[Bucket]:

@@ -43,6 +43,7 @@ class EntropyAdam(LocalEntropy):
         foreach: as in `torch.optim`, for both loops; by default the fastest path that applies.
         fused: as in `torch.optim`, for both loops: the compiled Langevin step, torch's fused outer update.
         monitor: measure what `diagnostics()` reports, see `LocalEntropy`.
+        state_dtype: torch.bfloat16 keeps mu and the inner momentum in 16 bits, see `LocalEntropy`.
     """
 
     def __init__(
@@ -72,6 +73,7 @@ class EntropyAdam(LocalEntropy):
         foreach: bool | None = None,
         fused: bool | None = None,
         monitor: bool = True,
+        state_dtype: torch.dtype | None = None,
     ) -> None:
         self._own = {"lr": lr, "betas": betas, "eps": eps, "amsgrad": amsgrad}
         super().__init__(
@@ -97,6 +99,7 @@ class EntropyAdam(LocalEntropy):
             foreach=foreach,
             fused=fused,
             monitor=monitor,
+            state_dtype=state_dtype,
         )
 
     def _check_group(self, group: dict[str, Any]) -> None:

@@ -66,11 +66,15 @@ class Hosted(ABC):
         for key, entries in held.items():
             own: Record
             if not isinstance(key, Tensor):  # some keep more than the states of parameters
-                own = entries if self.entry(str(key)) is not None else {}
+                if self.entry(str(key)) is None:
+                    continue
+                own = entries
             else:
                 named = ((self.entry(name), value) for name, value in entries.items())
                 own = {name: value for name, value in named if name is not None}
-            if own:  # Adam and others start a parameter's state when they find none
+            if own or not isinstance(
+                key, Tensor
+            ):  # Adam and others start a parameter's state if they find none
                 state[key] = own
         groups = [self._visible(group) for group in self.owner.param_groups]
         self.optimizer.param_groups, self.optimizer.state = groups, state

@@ -32,6 +32,8 @@ def check_hosted(argument: str, kind: Any, options: Any) -> None:
     needs_closure = closure is not None and closure.default is inspect.Parameter.empty
     if needs_closure or issubclass(kind, torch.optim.SparseAdam):
         raise arguments.refuse(argument, kind, "an optimizer that steps on dense gradients without a closure")
+    if isinstance(inspect.getattr_static(kind, "param_groups", None), property):
+        raise arguments.refuse(argument, kind, "an optimizer that does not wrap another")
     if options is not None and not isinstance(options, dict):
         raise arguments.refuse(
             f"{argument}_options", options, f"a dictionary of the {argument} optimizer's keyword arguments"

@@ -1,4 +1,5 @@
-/* The Langevin step in one pass over memory: lines 3 to 6 of Algorithm 1 with the noise made in registers.
+/* The Langevin step in one pass over memory: lines 3 to 6 of Algorithm 1 with the noise made in registers; the outer
+ * update with SGD, line 7; the sketch of a gradient.
  *
  * kernel.py loads this library with ctypes. It knows nothing of Python or torch: plain float32 arrays come in.
  * Work is cut into chunks of CHUNK tiles; a chunk's result depends on the chunk alone, so neither the weights
@@ -33,6 +34,18 @@
 #define COS1 ((float)0.0416562946)
 #define COS2 ((float)-0.0013597823)
 
+/* The constants of rounding.py. */
+#define GOLDEN 0x9E3779B9u
+#define MIX0 0x7FEB352Du
+#define MIX1 0x846CA68Bu
+#define STATES 0 /* slots of the key */
+#define SKETCH 2
+
+/* The constants of sketch.py. */
+#define BUCKETS 4096
+#define SLAB 4096 /* tiles at least, in each of the parts that are summed apart */
+#define SLABS 64  /* parts at most */
+
 #define CHUNK 256 /* tiles: 16,384 elements, 5 arrays of which fill a third of a megabyte */
 
 #define AHEAD 512 /* elements to prefetch before their turn: measured best among 256, 512 and 1,024 */
@@ -45,13 +58,15 @@ typedef struct {
     uint64_t keys[2 * ROUNDS]; /* the seed's two words in each round, set by entropy_run */
 } Address;
 
-/* One parameter, or a slice of it that begins at element `start`. `v` and `kept` may be NULL. */
+/* One parameter, or a slice of it that begins at element `start`. `v` may be NULL, and so may `mu` if alpha is 1.
+ * `mu` and `v` are bfloat16 in a step with `half`, and `mu` is mu - x then. */
 typedef struct {
     float *x_prime;
     const float *gradient;
-    float *x, *mu, *v, *kept;
+    float *x;
+    void *mu, *v;
     int64_t numel, start, parameter;
-    int64_t first; /* nonzero at the first step of a cycle: line 1, and kept = grad f(x) */
+    int64_t first; /* nonzero at the first step of a cycle: line 1, and |grad f(x)|^2 */
     int64_t reset; /* nonzero: the first step starts from v = 0, otherwise from the v of the last cycle */
 } Tensor;
 
@@ -60,15 +75,62 @@ typedef struct {
     const Tensor *tensors;
     int64_t count;
     float gamma, weight_decay, inner_lr, inner_momentum, noise_scale, alpha, sign;
-    int32_t inner_nesterov;
+    int32_t inner_nesterov, half;
 } Step;
+
+/* Line 7 with SGD outside: x_prime receives the new x; v is the outer momentum, float32, new where `first`. */
+typedef struct {
+    const Tensor *tensors;
+    int64_t count;
+    float lr, momentum, keep, weight_decay, scale; /* keep: 1 - dampening; scale: of x - mu, with the sign */
+    int32_t nesterov, half;
+} Outer;
+
+/* a_scale a + b_scale b of one tensor, to be sketched; b is bfloat16 with `half`, and a may be NULL. */
+typedef struct {
+    const float *a;
+    const void *b;
+    int64_t numel, start, parameter;
+} Pair;
+
+typedef struct {
+    Address address;
+    const Pair *pairs;
+    int64_t count;
+    float a_scale, b_scale;
+    int32_t half;
+} Sketch;
 
 /* One tile of a tensor. */
 typedef struct {
     float *x_prime;
     const float *gradient;
-    float *x, *mu, *v, *kept;
+    float *x;
+    void *mu, *v;
 } Row;
+
+/* rounding.mix, on words and vectors of them. */
+#define MIX(w)                                                                                                  \
+    do {                                                                                                        \
+        w ^= w >> 16;                                                                                           \
+        w *= MIX0;                                                                                              \
+        w ^= w >> 15;                                                                                           \
+        w *= MIX1;                                                                                              \
+        w ^= w >> 16;                                                                                           \
+    } while (0)
+
+/* rounding.key */
+static uint32_t rounding_key(const Address *address, int64_t parameter, uint32_t slot)
+{
+    const uint32_t words[] = {(uint32_t)address->seed, (uint32_t)(address->seed >> 32), (uint32_t)address->t,
+                              (uint32_t)address->l, (uint32_t)parameter, slot};
+    uint32_t key = 0;
+    for (int i = 0; i < 6; i++) {
+        key = (key ^ words[i]) + GOLDEN;
+        MIX(key);
+    }
+    return key;
+}
 
 #if defined(__x86_64__)
 #define SUFFIX _avx512
@@ -77,6 +139,8 @@ typedef struct {
 #define MUL(a, b) ((U64)_mm512_mul_epu32((__m512i)(a), (__m512i)(b)))
 #define SQRT(x) ((F32)_mm512_sqrt_ps((__m512)(x)))
 #define FMA(a, b, c) ((F32)_mm512_fmadd_ps((__m512)(a), (__m512)(b), (__m512)(c)))
+#define PACK(w) ((U16)_mm512_cvtepi32_epi16((__m512i)(w)))
+#define UNPACK(h) ((U32)_mm512_cvtepu16_epi32((__m256i)(h)))
 #include "kernel_isa.h"
 
 #define SUFFIX _avx2
@@ -85,6 +149,10 @@ typedef struct {
 #define MUL(a, b) ((U64)_mm256_mul_epu32((__m256i)(a), (__m256i)(b)))
 #define SQRT(x) ((F32)_mm256_sqrt_ps((__m256)(x)))
 #define FMA(a, b, c) ((F32)_mm256_fmadd_ps((__m256)(a), (__m256)(b), (__m256)(c)))
+#define PACK(w)                                                                                                 \
+    ((U16)_mm256_castsi256_si128(                                                                               \
+        _mm256_permute4x64_epi64(_mm256_packus_epi32((__m256i)(w), (__m256i)(w)), 0x08)))
+#define UNPACK(h) ((U32)_mm256_cvtepu16_epi32((__m128i)(h)))
 #include "kernel_isa.h"
 
 #define SUFFIX _base
@@ -93,6 +161,8 @@ typedef struct {
 #define MUL(a, b) ((U64)_mm_mul_epu32((__m128i)(a), (__m128i)(b)))
 #define SQRT(x) ((F32)_mm_sqrt_ps((__m128)(x)))
 #define FMA(a, b, c) ((a) * (b) + (c))
+#define PACK(w) __builtin_convertvector(w, U16)
+#define UNPACK(h) __builtin_convertvector(h, U32)
 #include "kernel_isa.h"
 #else
 #define SUFFIX _base
@@ -102,18 +172,24 @@ typedef struct {
 #define SQRT(x) \
     ((F32){__builtin_sqrtf((x)[0]), __builtin_sqrtf((x)[1]), __builtin_sqrtf((x)[2]), __builtin_sqrtf((x)[3])})
 #define FMA(a, b, c) ((a) * (b) + (c))
+#define PACK(w) __builtin_convertvector(w, U16)
+#define UNPACK(h) __builtin_convertvector(h, U32)
 #include "kernel_isa.h"
 #endif
 
 typedef void (*Langevin)(const Step *, int64_t, int64_t, int64_t, double *);
 typedef void (*Gaussian)(const Address *, int64_t, int64_t, int64_t, float *);
+typedef void (*Descend)(const Outer *, int64_t, int64_t, int64_t, double *);
+typedef void (*Add)(const Sketch *, const Pair *, uint32_t, int64_t, int64_t, float *, double *);
 static Langevin langevin = langevin_base;
 static Gaussian gaussian = gaussian_base;
+static Descend descend = descend_base;
+static Add add = add_base;
 
 /* Of the interface between this file and kernel.py. */
 int entropy_version(void)
 {
-    return 3;
+    return 5;
 }
 
 int entropy_size(void)
@@ -130,18 +206,21 @@ int entropy_choose(int limit)
     int avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
                  __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
     if (limit >= 2 && avx512)
-        return langevin = langevin_avx512, gaussian = gaussian_avx512, 2;
+        return langevin = langevin_avx512, gaussian = gaussian_avx512, descend = descend_avx512, add = add_avx512, 2;
     if (limit >= 1 && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
-        return langevin = langevin_avx2, gaussian = gaussian_avx2, 1;
+        return langevin = langevin_avx2, gaussian = gaussian_avx2, descend = descend_avx2, add = add_avx2, 1;
 #endif
     (void)limit;
-    return langevin = langevin_base, gaussian = gaussian_base, 0;
+    return langevin = langevin_base, gaussian = gaussian_base, descend = descend_base, add = add_base, 0;
 }
 
 typedef void (*Parallel)(void (*)(void *), void *, unsigned, unsigned); /* GOMP_parallel */
 
 typedef struct {
     const Step *step;
+    const Outer *outer; /* in place of a Langevin step */
+    const Tensor *tensors;
+    int64_t count;
     const int64_t *ends; /* chunks up to and including each tensor */
     int64_t chunks, next;
     double *sums;
@@ -156,18 +235,20 @@ static void work(void *argument)
         if (chunk >= job->chunks)
             return;
         int64_t tensor = 0; /* the first tensor whose end lies beyond this chunk */
-        for (int64_t high = job->step->count; tensor < high;) {
+        for (int64_t high = job->count; tensor < high;) {
             int64_t middle = (tensor + high) / 2;
             if (job->ends[middle] > chunk)
                 high = middle;
             else
                 tensor = middle + 1;
         }
-        const Tensor *t = &job->step->tensors[tensor];
+        const Tensor *t = &job->tensors[tensor];
         int64_t first = t->start / TILE, end = (t->start + t->numel + TILE - 1) / TILE;
         int64_t from = first + (chunk - (tensor ? job->ends[tensor - 1] : 0)) * CHUNK;
         int64_t to = from + CHUNK < end ? from + CHUNK : end;
-        if (job->out)
+        if (job->outer)
+            descend(job->outer, tensor, from, to, job->sums + 2 * chunk);
+        else if (job->out)
             gaussian(&job->step->address, t->parameter, from, to, job->out[tensor] + (from - first) * TILE);
         else
             langevin(job->step, tensor, from, to, job->sums + 2 * chunk);
@@ -186,6 +267,23 @@ int64_t entropy_chunks(const Tensor *tensors, int64_t count, int64_t *ends)
     return chunks;
 }
 
+static void run(Job *job, Parallel parallel, int32_t threads, double *total)
+{
+    job->chunks = job->count ? job->ends[job->count - 1] : 0;
+    if (job->sums)
+        memset(job->sums, 0, (size_t)job->chunks * 2 * sizeof(double));
+    if (parallel && threads > 1 && job->chunks > 1)
+        parallel(work, job, (unsigned)threads, 0);
+    else
+        work(job);
+    if (total)
+        for (int64_t tensor = 0, i = 0; tensor < job->count; tensor++)
+            for (; i < job->ends[tensor]; i++) {
+                total[2 * tensor] += job->sums[2 * i];
+                total[2 * tensor + 1] += job->sums[2 * i + 1];
+            }
+}
+
 /* With `out`, fills out[i] with the whole tiles of noise that tensor i touches. Without, makes a Langevin step
  * on every tensor; total[2 i] and total[2 i + 1] receive |x - x'|^2 of tensor i, and its |grad f(x)|^2 if this is
  * its first step. `sums` has room for two numbers a chunk. */
@@ -196,17 +294,70 @@ void entropy_run(Step *step, const int64_t *ends, double *sums, float *const *ou
         step->address.keys[round] = (uint32_t)step->address.seed + round * INCREMENT0;
         step->address.keys[ROUNDS + round] = (uint32_t)(step->address.seed >> 32) + round * INCREMENT1;
     }
-    Job job = {.step = step, .ends = ends, .chunks = step->count ? ends[step->count - 1] : 0, .sums = sums, .out = out};
-    if (sums)
-        memset(sums, 0, (size_t)job.chunks * 2 * sizeof(double));
-    if (parallel && threads > 1 && job.chunks > 1)
-        parallel(work, &job, (unsigned)threads, 0);
+    Job job = {.step = step, .tensors = step->tensors, .count = step->count, .ends = ends, .sums = sums, .out = out};
+    run(&job, parallel, threads, total);
+}
+
+/* Line 7 on every tensor; total[2 i] receives |x - mu|^2 of tensor i. */
+void entropy_outer(const Outer *outer, const int64_t *ends, double *sums, Parallel parallel, int32_t threads,
+                   double *total)
+{
+    Job job = {.outer = outer, .tensors = outer->tensors, .count = outer->count, .ends = ends, .sums = sums};
+    run(&job, parallel, threads, total);
+}
+
+typedef struct {
+    const Sketch *sketch;
+    const int64_t *ends; /* tiles up to and including each pair */
+    int64_t slabs, tiles, next;
+    float (*parts)[BUCKETS + TILE];
+    double *squares;
+} Slabs;
+
+static void work_on_slabs(void *argument)
+{
+    Slabs *job = argument;
+    for (;;) {
+        int64_t slab = __atomic_fetch_add(&job->next, 1, __ATOMIC_RELAXED);
+        if (slab >= job->slabs)
+            return;
+        int64_t from = job->tiles * slab / job->slabs, to = job->tiles * (slab + 1) / job->slabs;
+        float *part = job->parts[slab];
+        memset(part, 0, sizeof job->parts[slab]);
+        job->squares[slab] = 0;
+        for (int64_t i = 0, begin = 0; i < job->sketch->count; begin = job->ends[i++]) {
+            int64_t low = from > begin ? from : begin, high = to < job->ends[i] ? to : job->ends[i];
+            if (low >= high)
+                continue;
+            const Pair *pair = &job->sketch->pairs[i];
+            int64_t shift = pair->start / TILE - begin;
+            add(job->sketch, pair, rounding_key(&job->sketch->address, pair->parameter, SKETCH), low + shift,
+                high + shift, part, &job->squares[slab]);
+        }
+        for (int i = 0; i < TILE; i++)
+            part[i] += part[BUCKETS + i];
+    }
+}
+
+/* Adds the sketch of all pairs together to out[BUCKETS], and their squared norm to `square`. `ends` has room for
+ * a number a pair, `parts` for SLABS (BUCKETS + TILE + 2) floats. */
+void entropy_sketch(const Sketch *sketch, int64_t *ends, float *parts, Parallel parallel, int32_t threads, float *out,
+                    double *square)
+{
+    Slabs job = {.sketch = sketch, .ends = ends, .parts = (void *)parts};
+    job.squares = (double *)(parts + SLABS * (BUCKETS + TILE));
+    for (int64_t i = 0; i < sketch->count; i++) {
+        const Pair *p = &sketch->pairs[i];
+        ends[i] = job.tiles += p->numel ? (p->start + p->numel + TILE - 1) / TILE - p->start / TILE : 0;
+    }
+    job.slabs = job.tiles / SLAB < 1 ? 1 : job.tiles / SLAB < SLABS ? job.tiles / SLAB : SLABS;
+    if (parallel && threads > 1 && job.slabs > 1)
+        parallel(work_on_slabs, &job, (unsigned)threads, 0);
     else
-        work(&job);
-    if (total)
-        for (int64_t tensor = 0, i = 0; tensor < step->count; tensor++)
-            for (; i < ends[tensor]; i++) {
-                total[2 * tensor] += sums[2 * i];
-                total[2 * tensor + 1] += sums[2 * i + 1];
-            }
+        work_on_slabs(&job);
+    for (int64_t slab = 0; slab < job.slabs; slab++) {
+        for (int i = 0; i < BUCKETS; i++)
+            out[i] += job.parts[slab][i];
+        *square += job.squares[slab];
+    }
 }

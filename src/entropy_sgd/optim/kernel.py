@@ -13,7 +13,9 @@ from array import array
 from collections.abc import Sequence
 from functools import cache
 from importlib.machinery import EXTENSION_SUFFIXES
+from itertools import chain
 from math import sqrt
+from operator import is_
 from pathlib import Path
 
 import torch
@@ -21,13 +23,15 @@ from torch import Tensor
 
 from entropy_sgd.optim.langevin import Langevin
 
-VERSION = 3
-FIELDS = 11  # 64-bit integers that describe a tensor in kernel.c
+VERSION = 5
+FIELDS = 10  # 64-bit integers that describe a tensor in kernel.c
 TILE = 64
 AVX512 = 2
 
 
-class _Step(ctypes.Structure):
+class Step(ctypes.Structure):
+    """`Step` of kernel.c."""
+
     _fields_ = (
         ("seed", ctypes.c_uint64),
         ("t", ctypes.c_uint64),
@@ -43,6 +47,7 @@ class _Step(ctypes.Structure):
         ("alpha", ctypes.c_float),
         ("sign", ctypes.c_float),
         ("inner_nesterov", ctypes.c_int32),
+        ("half", ctypes.c_int32),  # mu and v are bfloat16, and mu is mu - x
     )
 
 
@@ -53,7 +58,7 @@ def library() -> ctypes.CDLL | None:
         path = Path(__file__).with_name(f"_kernel{suffix}")
         try:
             loaded = ctypes.CDLL(str(path))
-            current = loaded.entropy_version() == VERSION and loaded.entropy_size() == ctypes.sizeof(_Step)
+            current = loaded.entropy_version() == VERSION and loaded.entropy_size() == ctypes.sizeof(Step)
         except (OSError, AttributeError):
             continue
         if current:
@@ -69,7 +74,7 @@ def library() -> ctypes.CDLL | None:
 
 
 @cache
-def _parallel() -> ctypes.c_void_p | None:
+def parallel() -> ctypes.c_void_p | None:
     """GOMP_parallel of the OpenMP runtime that torch runs on, or None: then one thread does the work.
 
     Two OpenMP runtimes in a process each keep threads that spin for work on the same cores.
@@ -90,25 +95,131 @@ def _parallel() -> ctypes.c_void_p | None:
     return None
 
 
-def serves(params: Sequence[Tensor], gradients: Sequence[Tensor], others: Sequence[Sequence[Tensor]]) -> bool:
-    """Whether the kernel can work on these parameters, their gradients and lists of as many tensors.
+PLAIN = (Tensor, torch.nn.Parameter)
 
-    Its arrays are plain contiguous float32 in the CPU's memory, all of a parameter's size; users may put
-    anything into `.data`, `.grad` and `state`.
+
+def serves(
+    params: Sequence[Tensor],
+    gradients: Sequence[Tensor],
+    x: Sequence[Tensor],
+    states: Sequence[Sequence[Tensor]],
+) -> bool:
+    """Whether the kernel can work on these parameters, their gradients, x, and the lists in `states`.
+
+    Its arrays are plain contiguous float32 in the CPU's memory, all of a parameter's size, the `states` all
+    float32 or all bfloat16; users may put anything into `.data`, `.grad` and `state`.
     """
     if not params[0].is_cpu or params[0].dtype is not torch.float32 or library() is None:
         return False
-    if any(g.is_neg() for g in gradients):
+    dtype = states[0][0].dtype if states else torch.float32
+    if dtype is not torch.float32 and dtype is not torch.bfloat16:
         return False
-    float32, sizes = torch.float32, [p.numel() for p in params]
-    return all(
-        type(t) in _PLAIN and t.dtype is float32 and t.is_cpu and t.numel() == size and t.is_contiguous()
-        for tensors in (params, gradients, *others)
-        for t, size in zip(tensors, sizes, strict=False)
+    return (
+        _plain(params, params, torch.float32)
+        and _plain(gradients, params, torch.float32)
+        and _plain(x, params, torch.float32)
+        and all(_plain(tensors, params, dtype) for tensors in states)
     )
 
 
-_PLAIN = (Tensor, torch.nn.Parameter)
+def _plain(tensors: Sequence[Tensor], params: Sequence[Tensor], dtype: torch.dtype) -> bool:
+    return (
+        all(type(t) in PLAIN and t.dtype is dtype and t.is_cpu for t in tensors)
+        and list(map(Tensor.numel, tensors)) == list(map(Tensor.numel, params))
+        and all(map(Tensor.is_contiguous, tensors))
+        and not any(map(Tensor.is_neg, tensors))
+    )
+
+
+class Plan:
+    """The arguments of kernel.c for one set of tensors, laid out once and used as long as these stay there.
+
+    Args:
+        x_prime: the inner weights.
+        x: the outer weights.
+        mu: the running average, or mu - x in bfloat16; empty if alpha is 1, where it is x'.
+        v: the momentum, of the same dtype; empty without.
+        parameter: the index of each in the optimizer; with `offset` it chooses the noise.
+        offset: the place of each tensor's first element in the flattened parameter: above 0 for a shard.
+    """
+
+    def __init__(
+        self,
+        x_prime: Sequence[Tensor],
+        x: Sequence[Tensor],
+        mu: Sequence[Tensor],
+        v: Sequence[Tensor],
+        parameter: Sequence[int],
+        offset: Sequence[int],
+    ) -> None:
+        self.kernel = loaded()
+        self.count = count = len(x_prime)
+        self.tensors = [*x_prime, *x, *mu, *v]
+        self.places = list(map(Tensor.data_ptr, self.tensors))
+        self.numel = sum(map(Tensor.numel, self.tensors))
+        self.dtype = (*mu, *v)[0].dtype if mu or v else torch.float32
+        rows: list[int] = []
+        for i, p in enumerate(x_prime):
+            mean, momentum = mu[i].data_ptr() if mu else 0, v[i].data_ptr() if v else 0
+            rows += (p.data_ptr(), 0, x[i].data_ptr(), mean, momentum)
+            rows += (p.numel(), offset[i], parameter[i], 0, 0)
+        self.rows = array("q", rows)
+        self.flags: tuple[Sequence[bool], Sequence[bool]] | None = None
+        self.ends = array("q", bytes(8 * count))
+        place = self.rows.buffer_info()[0]
+        chunks = self.kernel.entropy_chunks(ctypes.c_void_p(place), ctypes.c_int64(count), address(self.ends))
+        self.sums, self.total = array("d", bytes(16 * chunks)), array("d", bytes(16 * count))
+        self.zeros = bytes(16 * count)
+        self.arguments = Step(tensors=place, count=count, half=self.dtype is torch.bfloat16)
+        self.pointers = (
+            ctypes.byref(self.arguments),
+            address(self.ends),
+            address(self.sums),
+            None,
+            parallel(),
+        )
+        self.total_address = address(self.total)
+
+    def holds(self, *lists: Sequence[Tensor]) -> bool:
+        """Whether `lists` (x', x, mu, v) are the tensors it was made for, and where they were."""
+        tensors = list(chain(*lists))
+        return (
+            len(tensors) == len(self.tensors)
+            and all(map(is_, tensors, self.tensors))
+            and list(map(Tensor.data_ptr, tensors)) == self.places
+            and sum(map(Tensor.numel, tensors)) == self.numel
+            and all(map(Tensor.is_contiguous, tensors[: self.count]))
+            and (*lists[2], *lists[3], *tensors[:1])[0].dtype is self.dtype
+        )
+
+    def reads(self, gradient: Sequence[Tensor]) -> bool:
+        """Whether the kernel can read these gradients, which change from step to step."""
+        return _plain(gradient, self.tensors[: self.count], torch.float32)
+
+    def step(
+        self,
+        h: Langevin,
+        gradient: Sequence[Tensor],
+        first: Sequence[bool],
+        reset: Sequence[bool],
+        seed: int,
+        t: int,
+        l: int,
+        maximize: bool,
+    ) -> tuple[Sequence[float], Sequence[float]]:
+        """See `langevin_step_`."""
+        rows, s, total = self.rows, self.arguments, self.total
+        rows[1::FIELDS] = array("q", [g.data_ptr() for g in gradient])
+        if self.flags != (first, reset):
+            rows[8::FIELDS], rows[9::FIELDS] = array("q", first), array("q", reset)
+            self.flags = (list(first), list(reset))
+        s.seed, s.t, s.l = seed & 0xFFFFFFFFFFFFFFFF, t, l
+        s.gamma, s.weight_decay, s.alpha = h.gamma, h.weight_decay, h.alpha
+        s.inner_lr, s.inner_momentum, s.inner_nesterov = h.inner_lr, h.inner_momentum, h.inner_nesterov
+        s.noise_scale, s.sign = sqrt(h.inner_lr) * h.noise, -1.0 if maximize else 1.0
+        ctypes.memmove(self.total_address, self.zeros, len(self.zeros))
+        self.kernel.entropy_run(*self.pointers, ctypes.c_int32(torch.get_num_threads()), self.total_address)
+        return total[0::2], total[1::2]
 
 
 def langevin_step_(
@@ -118,7 +229,6 @@ def langevin_step_(
     x: Sequence[Tensor],
     mu: Sequence[Tensor],
     v: Sequence[Tensor],
-    kept: Sequence[Tensor],
     first: Sequence[bool],
     reset: Sequence[bool],
     parameter: Sequence[int],
@@ -132,16 +242,15 @@ def langevin_step_(
 
     Args:
         h: the hyper-parameters.
-        x_prime: the inner weights.
-        gradient: at them.
+        x_prime: these and the other tensors are as in `Plan`.
+        gradient: at x'.
         x: the outer weights.
-        mu: the running average.
-        v: the momentum; empty without.
-        kept: receives grad f(x) of the first ones; may be empty.
+        mu: the average.
+        v: the momentum.
         first: at the first step of a cycle: x, mu = x'.
         reset: where this is a first step, v = 0 before it; otherwise v is the last cycle's.
-        parameter: the index of each in the optimizer; with `offset` it chooses the noise.
-        offset: the place of each tensor's first element in the flattened parameter: above 0 for a shard.
+        parameter: the indices.
+        offset: of shards.
         seed: of the noise.
         t: outer step.
         l: inner step.
@@ -150,24 +259,8 @@ def langevin_step_(
     Returns:
         for each tensor |x - x'|^2 after the step, and |grad f(x)|^2 of the first ones, elsewhere 0.
     """
-    rows: list[int] = []
-    for i, p in enumerate(x_prime):
-        rows += (
-            p.data_ptr(),
-            gradient[i].data_ptr(),
-            x[i].data_ptr(),
-            mu[i].data_ptr(),
-            v[i].data_ptr() if v else 0,
-            kept[i].data_ptr() if kept else 0,
-            p.numel(),
-            offset[i],
-            parameter[i],
-            first[i],
-            reset[i],
-        )
-    total = array("d", bytes(16 * len(x_prime)))
-    _run(rows, (seed, t, l), h, -1.0 if maximize else 1.0, None, total)
-    return total[0::2], total[1::2]
+    plan = Plan(x_prime, x, mu, v, parameter, offset)
+    return plan.step(h, gradient, first, reset, seed, t, l, maximize)
 
 
 def gaussian(spans: Sequence[tuple[int, int, int]], seed: int, t: int, l: int) -> list[Tensor]:
@@ -175,50 +268,25 @@ def gaussian(spans: Sequence[tuple[int, int, int]], seed: int, t: int, l: int) -
     rows: list[int] = []
     whole: list[Tensor] = []
     for parameter, start, numel in spans:
-        rows += (0, 0, 0, 0, 0, 0, numel, start, parameter, 0, 0)
+        rows += (0, 0, 0, 0, 0, numel, start, parameter, 0, 0)
         whole.append(torch.empty((-(-(start + numel) // TILE) - start // TILE) * TILE))
-    out = array("q", [z.data_ptr() for z in whole])
-    _run(rows, (seed, t, l), None, 1.0, out, None)
+    out, tensors = array("q", [z.data_ptr() for z in whole]), array("q", rows)
+    count, ends = len(spans), array("q", bytes(8 * len(spans)))
+    step = Step(seed & 0xFFFFFFFFFFFFFFFF, t, l, tensors=tensors.buffer_info()[0], count=count)
+    kernel, threads = loaded(), ctypes.c_int32(torch.get_num_threads())
+    kernel.entropy_chunks(ctypes.c_void_p(step.tensors), ctypes.c_int64(count), address(ends))
+    kernel.entropy_run(ctypes.byref(step), address(ends), None, address(out), parallel(), threads, None)
     return [z[start % TILE :][:numel] for z, (_, start, numel) in zip(whole, spans, strict=True)]
 
 
-def _run(
-    rows: list[int],
-    address: tuple[int, int, int],
-    h: Langevin | None,
-    sign: float,
-    out: array[int] | None,
-    total: array[float] | None,
-) -> None:
-    """Lays the arguments out as kernel.c has them and calls it."""
+def loaded() -> ctypes.CDLL:
+    """The library, which `serves` has found."""
     kernel = library()
     if kernel is None:
         raise RuntimeError("the compiled Langevin step is missing")
-    tensors = array("q", rows)
-    count = len(rows) // FIELDS
-    seed, t, l = address
-    step = _Step(seed & 0xFFFFFFFFFFFFFFFF, t, l, tensors=tensors.buffer_info()[0], count=count)
-    if h is not None:
-        step.gamma, step.weight_decay = h.gamma, h.weight_decay
-        step.inner_lr, step.inner_momentum, step.inner_nesterov = (
-            h.inner_lr,
-            h.inner_momentum,
-            h.inner_nesterov,
-        )
-        step.noise_scale, step.alpha, step.sign = sqrt(h.inner_lr) * h.noise, h.alpha, sign
-    ends = array("q", bytes(8 * count))
-    chunks = kernel.entropy_chunks(ctypes.c_void_p(step.tensors), ctypes.c_int64(count), _address(ends))
-    sums = array("d", bytes(16 * chunks))
-    kernel.entropy_run(
-        ctypes.byref(step),
-        _address(ends),
-        _address(sums),
-        None if out is None else _address(out),
-        _parallel(),
-        ctypes.c_int32(torch.get_num_threads()),
-        None if total is None else _address(total),
-    )
+    return kernel
 
 
-def _address(values: array[int] | array[float]) -> ctypes.c_void_p:
+def address(values: array[int] | array[float]) -> ctypes.c_void_p:
+    """Where they are in memory."""
     return ctypes.c_void_p(values.buffer_info()[0])

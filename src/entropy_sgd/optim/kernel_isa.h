@@ -1,9 +1,10 @@
-/* The noise and the Langevin step for one instruction set. kernel.c includes this file once for each, with
+/* All the kernels for one instruction set; the noise is here. kernel.c includes this file once for each, with
  *
  *   SUFFIX   appended to every name          TARGET     the function attribute that enables the set
  *   BYTES    width of a vector register      MUL(a, b)  product of the low 32 bits of 64-bit lanes
  *                                            SQRT(x)    square roots of a vector of floats
  *                                            FMA(a, b, c)  a b + c, in one rounding where the set can
+ *                                            PACK(w)    words below 2^16 as 16-bit ones, and UNPACK(h) back
  *
  * The noise is noise.py's, bit for bit: the same operations in the same order, none contracted. The update may
  * differ from the torch path by rounding. */
@@ -17,10 +18,12 @@ typedef uint64_t NAME(u64) __attribute__((vector_size(BYTES)));
 typedef uint32_t NAME(u32) __attribute__((vector_size(BYTES)));
 typedef int32_t NAME(i32) __attribute__((vector_size(BYTES)));
 typedef float NAME(f32) __attribute__((vector_size(BYTES)));
+typedef uint16_t NAME(u16) __attribute__((vector_size(BYTES / 2)));
 #define U64 NAME(u64)
 #define U32 NAME(u32)
 #define I32 NAME(i32)
 #define F32 NAME(f32)
+#define U16 NAME(u16)
 
 /* noise.box_muller: LANES pairs of words to LANES pairs of normals. */
 TARGET INLINE void NAME(box_muller)(const U32 *w0, const U32 *w1, float *z0, float *z1)
@@ -89,108 +92,26 @@ TARGET INLINE void NAME(store)(float *to, F32 value)
     memcpy(to, &value, BYTES);
 }
 
-/* Lines 4 to 6 of Algorithm 1 on one whole tile. The flags are constants wherever this is inlined. The sums of
- * squares run in sixteen lanes whatever the instruction set. */
-TARGET INLINE void NAME(update)(const Step *s, const Row *row, const float *z, int momentum, int nesterov,
-                                float *sums)
+/* A state of LANES elements, from float32 or bfloat16. */
+TARGET INLINE F32 NAME(load_state)(const void *from, int j, int half)
 {
-    const F32 zero = {0}, gamma = zero + s->gamma, sign = zero + s->sign, decay = zero + s->weight_decay;
-    const F32 m = zero + s->inner_momentum, minus_lr = zero - s->inner_lr, scale = zero + s->noise_scale;
-    const F32 beta = zero + (1.0f - s->alpha);
-    F32 lanes[BLOCKS / LANES];
-    memcpy(lanes, sums, sizeof lanes);
-    for (int j = 0; j < TILE; j += LANES) {
-        F32 w = NAME(load)(row->x_prime + j), x = NAME(load)(row->x + j);
-        F32 dx = FMA(w - x, gamma, FMA(NAME(load)(row->gradient + j), sign, w * decay)); /* line 4 */
-        F32 d = dx;
-        if (momentum) {
-            F32 v = FMA(NAME(load)(row->v + j), m, dx);
-            NAME(store)(row->v + j, v);
-            d = nesterov ? FMA(v, m, dx) : v;
-        }
-        w = FMA(NAME(load)(z + j), scale, FMA(d, minus_lr, w)); /* line 5 */
-        NAME(store)(row->x_prime + j, w);
-        NAME(store)(row->mu + j, FMA(NAME(load)(row->mu + j) - w, beta, w)); /* line 6 */
-        lanes[j / LANES % (BLOCKS / LANES)] = FMA(w - x, w - x, lanes[j / LANES % (BLOCKS / LANES)]);
-    }
-    memcpy(sums, lanes, sizeof lanes);
+    if (!half)
+        return NAME(load)((const float *)from + j);
+    U16 value;
+    memcpy(&value, (const uint16_t *)from + j, BYTES / 2);
+    return (F32)(UNPACK(value) << 16);
 }
 
-/* Line 1 on one whole tile, and grad f(x), which is kept if there is a place for it. */
-TARGET INLINE void NAME(begin)(const Step *s, const Row *row, int reset, float *sums)
+/* rounding.to_bfloat16 where `half`. */
+TARGET INLINE void NAME(store_state)(void *to, int j, F32 value, U32 bits, int half)
 {
-    const float sign = s->sign, decay = s->weight_decay;
-    for (int j = 0; j < TILE; j += LANES) {
-        F32 w = NAME(load)(row->x_prime + j);
-        F32 g = NAME(load)(row->gradient + j) * sign + w * decay;
-        NAME(store)(row->x + j, w);
-        NAME(store)(row->mu + j, w);
-        if (row->v && reset)
-            NAME(store)(row->v + j, (F32){0});
-        if (row->kept)
-            NAME(store)(row->kept + j, g);
-        float *lanes = sums + BLOCKS + j % BLOCKS;
-        NAME(store)(lanes, NAME(load)(lanes) + g * g);
+    if (!half) {
+        NAME(store)((float *)to + j, value);
+        return;
     }
-}
-
-TARGET INLINE void NAME(tile)(const Step *s, const Row *row, int first, int reset, const float *z, float *sums)
-{
-    if (first)
-        NAME(begin)(s, row, reset, sums);
-    if (s->inner_momentum == 0.0f)
-        NAME(update)(s, row, z, 0, 0, sums);
-    else if (s->inner_nesterov)
-        NAME(update)(s, row, z, 1, 1, sums);
-    else
-        NAME(update)(s, row, z, 1, 0, sums);
-}
-
-/* Tiles `from` to `to` of one tensor; `sums` receives |x - x'|^2 and |grad f(x)|^2. */
-TARGET static void NAME(langevin)(const Step *s, int64_t tensor, int64_t from, int64_t to, double *sums)
-{
-    const Tensor *t = &s->tensors[tensor];
-    float z[TILE] __attribute__((aligned(64))) = {0}, lanes[2 * BLOCKS] __attribute__((aligned(64))) = {0};
-    float copy[6][TILE];
-    for (int64_t tile = from; tile < to; tile++) {
-        int64_t at = tile * TILE - t->start, low = at < 0 ? -at : 0, high = t->numel - at < TILE ? t->numel - at : TILE;
-        /* The noise takes long enough to bring the next tiles from memory meanwhile. */
-        for (int64_t i = at + AHEAD; i < at + AHEAD + TILE; i += 16) {
-            __builtin_prefetch(t->x_prime + i, 1);
-            __builtin_prefetch(t->gradient + i);
-            __builtin_prefetch(t->x + i);
-            __builtin_prefetch(t->mu + i, 1);
-            if (t->v)
-                __builtin_prefetch(t->v + i, 1);
-        }
-        if (s->noise_scale != 0.0f)
-            NAME(noise_tile)(z, &s->address, t->parameter, tile);
-        if (high - low == TILE) {
-            Row row = {t->x_prime + at, t->gradient + at, t->x + at, t->mu + at, t->v ? t->v + at : NULL,
-                       t->kept ? t->kept + at : NULL};
-            NAME(tile)(s, &row, t->first != 0, t->reset != 0, z, lanes);
-            continue;
-        }
-        /* A tile that the tensor fills in part: work on a copy, padded with zeros that stay zero. */
-        float *const tensors[6] = {t->x_prime, (float *)t->gradient, t->x, t->mu, t->v, t->kept};
-        size_t bytes = (size_t)(high - low) * sizeof(float);
-        memset(copy, 0, sizeof copy);
-        for (int k = 0; k < 6; k++)
-            if (tensors[k])
-                memcpy(copy[k] + low, tensors[k] + at + low, bytes);
-        for (int i = 0; i < TILE; i++)
-            if (i < low || i >= high)
-                z[i] = 0.0f;
-        Row row = {copy[0], copy[1], copy[2], copy[3], t->v ? copy[4] : NULL, t->kept ? copy[5] : NULL};
-        NAME(tile)(s, &row, t->first != 0, t->reset != 0, z, lanes);
-        for (int k = 0; k < 6; k++)
-            if (tensors[k] && k != 1)
-                memcpy(tensors[k] + at + low, copy[k] + low, bytes);
-    }
-    for (int i = 0; i < BLOCKS; i++) {
-        sums[0] += lanes[i];
-        sums[1] += lanes[BLOCKS + i];
-    }
+    U32 rounded = ((U32)value + (bits & 0xFFFFu)) | (U32)(value != value); /* a NaN becomes all ones, a NaN */
+    U16 packed = PACK(rounded >> 16);
+    memcpy((uint16_t *)to + j, &packed, BYTES / 2);
 }
 
 /* Tiles `from` to `to` of one parameter's noise. */
@@ -200,6 +121,9 @@ TARGET static void NAME(gaussian)(const Address *address, int64_t parameter, int
         NAME(noise_tile)(z + (tile - from) * TILE, address, parameter, tile);
 }
 
+#include "kernel_langevin.h"
+#include "kernel_outer.h"
+
 #undef CAT_
 #undef CAT
 #undef NAME
@@ -208,9 +132,12 @@ TARGET static void NAME(gaussian)(const Address *address, int64_t parameter, int
 #undef U32
 #undef I32
 #undef F32
+#undef U16
 #undef SUFFIX
 #undef TARGET
 #undef BYTES
 #undef MUL
 #undef SQRT
 #undef FMA
+#undef PACK
+#undef UNPACK

@@ -96,4 +96,5 @@ def langevin_step_(
     """`langevin_step` on lists of tensors of one device and dtype: x', mu and buffers change in place."""
     dx = drift(h, x_prime, gradient, x)  # line 4
     h.rule.step_(h, x_prime, dx, buffers, k, z, owners)  # line 5
-    torch._foreach_lerp_(mu, x_prime, h.alpha)  # line 6
+    if mu:  # line 6; with alpha = 1 mu is x'
+        torch._foreach_lerp_(mu, x_prime, h.alpha)

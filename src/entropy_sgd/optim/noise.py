@@ -18,9 +18,10 @@ threads, the slice asked for, or the device, as long as no compiler fuses a mult
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -57,46 +58,67 @@ class Span(NamedTuple):
 
 def philox(
     counter: tuple[Tensor | int, Tensor | int, Tensor | int, Tensor | int], key: tuple[int, int], rounds: int
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor]:
     """Philox4x32 on 32-bit words held in int64 tensors (or plain integers, which broadcast).
 
-    An int64 product wraps, so it holds all 64 bits of the product of two words. Words 1 and 3 are only ever
-    xor-ed, hence they carry rubbish in their upper half until the mask at the end of a round removes it.
+    An int64 product wraps, so it holds all 64 bits of the product of two words. Words 0 and 2 go through a
+    round side by side, in one tensor. Words 1 and 3 are the lower halves of the products before; they and the
+    upper halves are read as int32, which needs neither a shift nor a mask.
+
+    Returns:
+        words 0 and 2, and words 1 and 3, each stacked and as int32.
     """
-    c0, c1, c2, c3 = counter
-    k0, k1 = key
-    for _ in range(rounds):
-        p0 = c0 * MULTIPLIERS[0]
-        p1 = c2 * MULTIPLIERS[1]
-        h1 = (p1 >> 32) ^ c1
-        h1 ^= k0
-        h1 &= WORD
-        h0 = (p0 >> 32) ^ c3
-        h0 ^= k1
-        h0 &= WORD
-        c0, c1, c2, c3 = h1, p1, h0, p0
-        k0 = (k0 + KEY_INCREMENTS[0]) & WORD
-        k1 = (k1 + KEY_INCREMENTS[1]) & WORD
-    return c0, c1 & WORD, c2, c3 & WORD  # type: ignore[return-value]
+    device = next(word.device for word in counter if isinstance(word, Tensor))
+    full = [word if isinstance(word, Tensor) else torch.full((), word, device=device) for word in counter]
+    c0, c1, c2, c3 = cast("list[Tensor]", torch.broadcast_tensors(*full))
+    factors = _multipliers(device, c0.dim())
+    even: Tensor = torch.stack((c0, c2))
+    odd: Tensor = torch.stack((c3, c1))
+    for i in range(rounds):
+        products = even * factors
+        keys = ((k + i * increment) & WORD for k, increment in zip(key, KEY_INCREMENTS, strict=True))
+        for row, (other, k) in enumerate(zip((1, 0), keys, strict=True)):
+            word = _half(even[row], LOW)  # the upper halves are zero and stay so
+            torch.bitwise_xor(_half(products[other], HIGH), _half(odd[other], LOW), out=word)
+            word ^= _signed(k)
+        odd = products
+    return _half(even, LOW), _half(odd, LOW).flip(0)
+
+
+@lru_cache(maxsize=16)
+def _multipliers(device: torch.device, dimensions: int) -> Tensor:
+    return torch.tensor(MULTIPLIERS, device=device).view(2, *[1] * dimensions)
+
+
+# Where the lower and the upper 32 bits of an int64 are in memory.
+LOW, HIGH = (0, 1) if sys.byteorder == "little" else (1, 0)
+
+
+def _half(words: Tensor, which: int) -> Tensor:
+    """The lower or the upper halves of int64 words, a view."""
+    return words.view(torch.int32).view(*words.shape, 2)[..., which]
+
+
+def _signed(word: int) -> int:
+    return word - (word >> 31 << 32)
 
 
 def box_muller(w0: Tensor, w1: Tensor) -> tuple[Tensor, Tensor]:
-    """Two independent standard normals (float32) from two 32-bit words (int64).
+    """Two independent standard normals (float32) from two 32-bit words (int32).
 
     Radius: `u = v / 2^31` for an odd 31-bit `v`; the customary factor √2 of the radius cancels against the
     √½ of the angle addition below, so `r = sqrt(-ln u)`. The largest value is sqrt(62 ln 2) = 6.56.
     Angle: two bits of `w1` choose the quadrant as two signs; the other thirty give φ in [-π/4, π/4), and
     `√2 cos(φ + π/4) = cos φ - sin φ`, `√2 sin(φ + π/4) = cos φ + sin φ`.
     """
-    bits = ((w0 >> 1) | 1).to(torch.float32).view(torch.int32)
+    bits = (w0 >> 1).bitwise_and_(0x7FFFFFFF).bitwise_or_(1).to(torch.float32).view(torch.int32)
     exponent = (bits - SQRT_HALF_BITS) >> 23
     m = (bits - (exponent << 23)).view(torch.float32)
-    s = (m - 1) / (m + 1)
+    s = (m - 1).div_(m + 1)
     s2 = s * s
     log_m = s2.mul(LOG[1]).add_(LOG[0]).mul_(s2).add_(2).mul_(s)
     r = _sqrt((31 - exponent).to(torch.float32).mul_(math.log(2)).sub_(log_m))
 
-    w1 = w1.to(torch.int32)
     phi = (w1 << 2).to(torch.float32).mul_(math.pi / 4 / 2**31)
     y = phi * phi
     sin = y.mul(SIN[2]).add_(SIN[1]).mul_(y).add_(SIN[0]).mul_(y).add_(1).mul_(phi)
@@ -139,17 +161,21 @@ def gaussian(spans: Sequence[Span], seed: int, t: int, l: int, device: torch.dev
 
 
 def gaussian_by_torch(spans: Sequence[Span], seed: int, t: int, l: int, device: torch.device) -> list[Tensor]:
-    """`gaussian` without the compiled kernel: on any device, with the same bits."""
+    """`gaussian` without the compiled kernel: on any device, with the same bits.
+
+    In chunks on the CPU; elsewhere all at once, in as many launches whatever the size.
+    """
     number, parameter, rows = _tiles(tuple(spans), device)
     key = (seed & WORD, (seed >> 32) & WORD)
     lane = torch.arange(BLOCKS_PER_TILE, device=device)
-    z = torch.empty(len(number), 4, BLOCKS_PER_TILE, device=device)  # (tiles, words, blocks)
-    for i in range(0, len(number), CHUNK):
-        chunk = slice(i, i + CHUNK)
+    z = torch.empty(len(number), 2, 2, BLOCKS_PER_TILE, device=device)  # (tiles, pairs, words, blocks)
+    length = CHUNK if device.type == "cpu" else max(1, len(number))
+    for i in range(0, len(number), length):
+        chunk = slice(i, i + length)
         block = number[chunk] * BLOCKS_PER_TILE + lane
-        w0, w1, w2, w3 = philox((block, parameter[chunk], l & WORD, t & WORD), key, ROUNDS)
-        z[chunk, 0], z[chunk, 1] = box_muller(w0, w1)
-        z[chunk, 2], z[chunk, 3] = box_muller(w2, w3)
+        words = philox((block, parameter[chunk], l & WORD, t & WORD), key, ROUNDS)
+        for word, values in enumerate(box_muller(*words)):
+            z[chunk, :, word] = values.transpose(0, 1)
     flat = z.view(-1)
     firsts = (row * TILE + span.start % TILE for row, span in zip(rows, spans, strict=False))
     return [flat[first : first + span.numel] for first, span in zip(firsts, spans, strict=True)]

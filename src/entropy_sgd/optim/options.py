@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
@@ -12,6 +13,7 @@ from entropy_sgd import arguments
 from entropy_sgd.optim.rules import RULES
 
 INNER_STATES = ("reset", "keep")
+STATE_DTYPES = (None, torch.float32, torch.bfloat16)
 
 
 def check_group(group: dict[str, Any], hosted: str | None) -> None:
@@ -34,6 +36,10 @@ def check_group(group: dict[str, Any], hosted: str | None) -> None:
     for name in ("inner_lr", "weight_decay", "noise"):
         arguments.number(name, group[name])
     arguments.number("alpha", group["alpha"], 0.0, 1.0)
+    if group["state_dtype"] not in STATE_DTYPES:
+        raise arguments.refuse("state_dtype", group["state_dtype"], "torch.bfloat16, torch.float32 or None")
+    if group["state_dtype"] is torch.bfloat16 and any(p.is_complex() for p in group.get("params", ())):
+        raise arguments.ArgumentError("state_dtype=torch.bfloat16 is for real parameters, got complex ones")
     for name in ("scale_by_gamma", "maximize"):
         arguments.flag(name, group[name])
     for name in ("foreach", "fused"):

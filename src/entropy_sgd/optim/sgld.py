@@ -79,6 +79,7 @@ class SGLD(Optimizer):
         arguments.flag("maximize", group["maximize"])
         super().add_param_group(param_group)
         try:
+            sharding.check_not_wrapped(self.param_groups[-1]["params"])
             sharding.check_group_params(self.param_groups[-1])
         except arguments.ArgumentError:
             self.param_groups.pop()

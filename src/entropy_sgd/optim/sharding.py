@@ -76,18 +76,25 @@ def offset(tensor: Tensor) -> int:
     return first * math.prod(tensor.shape[1:]) * (2 if tensor.is_complex() else 1)
 
 
-def total(values: Tensor, owners: Sequence[Tensor]) -> Tensor:
-    """The sum of `values`, one for each of `owners`, where a slice's value stands for that slice alone."""
+def process_groups(owners: Sequence[Tensor]) -> dict[ProcessGroup | None, list[int]]:
+    """Positions of the `owners` that each group of processes holds slices of; None: whole on all ranks."""
     if not any_distributed(owners):
-        return values.sum()
+        return {None: list(range(len(owners)))}
     groups: dict[ProcessGroup | None, list[int]] = {}
     for i, owner in enumerate(owners):
         dtensor = _distributed(owner)
         dimension = None if dtensor is None else _sharded_dimension(dtensor)
         group = None if dtensor is None or dimension is None else dtensor.device_mesh.get_group(dimension)
         groups.setdefault(group, []).append(i)
+    return groups
+
+
+def total(values: Tensor, owners: Sequence[Tensor]) -> Tensor:
+    """The sum of `values`, one for each of `owners`, where a slice's value stands for that slice alone."""
+    if not any_distributed(owners):
+        return values.sum()
     sums: list[Tensor] = []
-    for group, indices in groups.items():
+    for group, indices in process_groups(owners).items():
         part = values[indices].sum()
         if group is not None:
             torch.distributed.all_reduce(part, group=group)

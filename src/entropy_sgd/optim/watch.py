@@ -9,33 +9,28 @@ in place through `p.data` are not seen, because torch does not count them.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from entropy_sgd.optim import sharding
-from entropy_sgd.optim.bucket import STEP, X, real
+from entropy_sgd.optim.bucket import real
+from entropy_sgd.optim.states import STEP, X, working_dtype
 
 States = Iterable[tuple[Tensor, dict[str, Any]]]
 
 
-class _Mark(NamedTuple):
-    version: int
-    local_version: int
-    address: int
-    dtype: torch.dtype
-    device: torch.device
-    shape: torch.Size
-    stride: tuple[int, ...]
+# Version, version of the shard, address, dtype, device, shape, stride: a plain tuple, for speed.
+_Mark = tuple[int, int, int, torch.dtype, torch.device, torch.Size, tuple[int, ...]]
 
 
 def _mark(p: Tensor) -> _Mark:
     if type(p) is torch.nn.Parameter or type(p) is Tensor:
         version = p._version
-        return _Mark(version, version, p.data_ptr(), p.dtype, p.device, p.shape, p.stride())
+        return (version, version, p.data_ptr(), p.dtype, p.device, p.shape, p.stride())
     local = sharding.local(p)
-    return _Mark(p._version, local._version, 0, p.dtype, p.device, p.shape, p.stride())
+    return (p._version, local._version, 0, p.dtype, p.device, p.shape, p.stride())
 
 
 class Watch:
@@ -75,7 +70,7 @@ class Watch:
         marks, found = self._marks, list[Tensor]()
         for p, state in states:
             x = state.get(X)
-            if x is not None and (x.dtype is not p.dtype or x.device != p.device):
+            if x is not None and (x.dtype is not working_dtype(p) or x.device != p.device):
                 _convert(p, state)
             if state.get(STEP, 0) == 0:
                 continue
@@ -91,7 +86,7 @@ class Watch:
 def _convert(p: Tensor, state: dict[str, Any]) -> None:
     for name, value in state.items():
         if isinstance(value, Tensor) and value.shape == p.shape and value.is_floating_point():
-            state[name] = value.to(p.device, p.dtype)
+            state[name] = value.to(p.device, working_dtype(p))
 
 
 def saved_in_two_modes(inside: list[tuple[Tensor, dict[str, Any]]]) -> bool:

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from entropy_sgd import scoping
-from entropy_sgd.lab import LabError, data, models, recipes
-from entropy_sgd.lab.recipes import Drops, options
+from entropy_sgd.lab import LabError, data, methods, models, recipes
+from entropy_sgd.lab.methods.langevin import InnerOptions
+from entropy_sgd.lab.recipes import Drops
 from entropy_sgd.lab.recipes.recipe import every
 
 
@@ -17,7 +18,7 @@ def test_a_recipe_names_what_exists_and_says_where_it_comes_from(name):
     recipe = recipes.get(name)
     assert recipe.network in models.names()
     assert recipe.data in data.names()
-    assert isinstance(recipe.optimizer, options.KINDS[recipe.optimizer_name])
+    assert methods.of(recipe.optimizer).name == recipe.method
     assert recipe.paper
     assert recipe.chosen
     assert all(0 < drop < recipe.epochs for drop in recipe.drops.at)
@@ -53,7 +54,7 @@ def test_scopes_noises_and_momenta_are_the_papers():
     read = {
         name: (o.inner_lr, o.noise, o.gamma0, o.gamma1, o.alpha)
         for name in PAPER
-        if isinstance(o := recipes.get(name).optimizer, options.Inner)
+        if isinstance(o := recipes.get(name).optimizer, InnerOptions)
     }
     assert read["mnistfc/entropy-sgd"] == read["lenet/entropy-sgd"] == (0.1, 1e-3, 1e-4, 1e-3, 0.75)
     assert read["allcnn/entropy-sgd"] == (0.1, 1e-4, 0.03, 1e-3, 0.75)
@@ -97,7 +98,7 @@ def test_unknown_names_bring_the_closest():
     with pytest.raises(LabError, match="Did you mean lenet/adam"):
         recipes.get("lennet/adam")
     with pytest.raises(LabError, match="Did you mean lenet"):
-        recipes.optimizers("lennet")
+        recipes.family("lennet")
     with pytest.raises(LabError, match="lenet/sgd"):
         recipes.get("lenet")
 
@@ -122,5 +123,5 @@ def test_nonsense_is_refused_by_name(field, value):
 def test_the_documentation_has_every_recipe_as_it_is():
     page = Path(__file__).parents[3] / "docs" / "laboratory.md"
     rows = [line for line in page.read_text(encoding="utf-8").splitlines() if line.startswith("| `")]
-    for recipe in recipes.RECIPES.values():
+    for recipe in recipes.written():
         assert f"| `{recipe.name}` | {recipe.paper} | {recipe.chosen} |" in rows

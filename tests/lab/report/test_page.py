@@ -13,10 +13,10 @@ from rich.console import Console
 
 from entropy_sgd.lab import LabError, recipes
 from entropy_sgd.lab.cli import main
+from entropy_sgd.lab.comparison.comparison import Comparison, run
 from entropy_sgd.lab.report import write
-from entropy_sgd.lab.report.runs import collect
-from entropy_sgd.lab.training.comparison import Comparison, run
-from entropy_sgd.lab.training.folder import RunFolder, Settings
+from entropy_sgd.lab.runs.folder import RunFolder, Settings
+from entropy_sgd.lab.runs.reading import collect
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 

@@ -12,8 +12,8 @@ import pytest
 from rich.console import Console
 
 from entropy_sgd.lab import recipes
-from entropy_sgd.lab.training import loop
-from entropy_sgd.lab.training.folder import RunFolder, Settings
+from entropy_sgd.lab.runs.folder import RunFolder, Settings
+from entropy_sgd.lab.training import trainer
 
 
 @pytest.fixture(scope="session")
@@ -23,7 +23,7 @@ def train(tmp_path_factory):
     def start(name: str, seed: int = 0, **changes) -> Path:
         settings = Settings(replace(recipes.get(name), **changes), seed)
         folder = RunFolder(tmp_path_factory.mktemp("run"), settings)
-        loop.train(settings, folder, console=Console(file=io.StringIO()))
+        trainer.train(settings, folder, console=Console(file=io.StringIO()))
         return folder.path
 
     return start

@@ -10,8 +10,9 @@ from rich.console import Console
 
 from entropy_sgd.lab import recipes
 from entropy_sgd.lab.recipes import Recipe
-from entropy_sgd.lab.training.folder import Record, RunFolder, Settings
-from entropy_sgd.lab.training.loop import train
+from entropy_sgd.lab.runs.folder import RunFolder, Settings
+from entropy_sgd.lab.runs.records import Record
+from entropy_sgd.lab.training.trainer import train
 
 
 @pytest.fixture(autouse=True)

@@ -10,12 +10,11 @@ from pathlib import Path
 
 import torch
 
-from entropy_sgd.lab import Diverged, Interrupted, LabError, recipes
+from entropy_sgd.lab import Diverged, Interrupted, LabError, recipes, tasks
 from entropy_sgd.lab.recipes import Recipe
-from entropy_sgd.lab.training import tasks
-from entropy_sgd.lab.training.folder import RunFolder, Settings
-from entropy_sgd.lab.training.group import Group
-from entropy_sgd.lab.training.loop import train
+from entropy_sgd.lab.runs.folder import RunFolder, Settings
+from entropy_sgd.lab.training.processes import Processes
+from entropy_sgd.lab.training.trainer import train
 
 
 def images() -> Recipe:
@@ -39,13 +38,13 @@ def text(path: Path) -> Recipe:
 class At:
     """While open, `action` happens in the `step`-th step on `rank`; the very first gradients make no step."""
 
-    def __init__(self, group: Group, rank: int, step: int, action) -> None:
+    def __init__(self, group: Processes, rank: int, step: int, action) -> None:
         self.due, self.action = step + 1 if group.rank == rank else 0, action
 
     def __enter__(self) -> None:
         self.originals = {kind: kind.loss for kind in (tasks.Classification, tasks.LanguageModel)}
         for kind, original in self.originals.items():
-            kind.loss = lambda task, original=original: self.loss(original(task))
+            kind.loss = lambda task, batch, original=original: self.loss(original(task, batch))
 
     def loss(self, value: torch.Tensor) -> torch.Tensor:
         self.due -= 1
@@ -62,7 +61,7 @@ def terminate(value: torch.Tensor) -> torch.Tensor:
 
 
 def main(folder: Path) -> None:
-    with Group.from_environment() as group:
+    with Processes.from_environment() as group:
         if group.lead:
             shutil.rmtree(folder, ignore_errors=True)  # of an attempt that was aborted
             folder.mkdir()
@@ -70,7 +69,7 @@ def main(folder: Path) -> None:
         def run(recipe: Recipe, name: str) -> None:
             settings = Settings(recipe, processes=group.size)
             run_folder = group.first(lambda: RunFolder(folder / name, settings, resume=True))
-            train(settings, run_folder, group=group)
+            train(settings, run_folder, processes=group)
             torch.save(torch.get_rng_state(), folder / f"{name}-{group.rank}.pt")
 
         run(plain(8), "plain")

@@ -1,8 +1,8 @@
 """The `entropy-sgd` command.
 
-Exit codes: 0 done; 2 something to mend in the command, the data or the output folder; 3 a loss that is not
-finite; 130 after Ctrl-C and 143 after SIGTERM, the run being saved. torch is imported when a command needs
-it, not before.
+Exit codes: 0 done; 2 an error in the command, the data, the output folder or the user's file; 3 a loss that
+is not finite; 130 after Ctrl-C and 143 after SIGTERM, with the run saved. torch is imported when a command
+needs it, not before.
 """
 
 from __future__ import annotations
@@ -10,28 +10,33 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Sequence
+from importlib import import_module
 
 from entropy_sgd import __version__
 from entropy_sgd.lab import LabError, unknown
-from entropy_sgd.lab.cli.compare import compare, demo
-from entropy_sgd.lab.cli.data import data
-from entropy_sgd.lab.cli.landscape import figures, flatness, local_entropy, spectrum
-from entropy_sgd.lab.cli.report import report, valley
-from entropy_sgd.lab.cli.train import train
-from entropy_sgd.lab.data import DataError
 
-COMMANDS: dict[str, tuple[Callable[[list[str]], None], str]] = {
-    "demo": (demo, "SGD, Adam and Entropy-SGD on real digits, offline, in three minutes, with a report"),
-    "train": (train, "train one recipe: entropy-sgd train lenet/entropy-sgd"),
-    "compare": (compare, "several optimizers and seeds at equal budgets: entropy-sgd compare lenet"),
-    "report": (report, "one HTML page from the folders of runs"),
-    "data": (data, "list, fetch or verify the data"),
-    "spectrum": (spectrum, "all eigenvalues of the Hessian, their density or the Fisher diagonal, of runs"),
-    "local-entropy": (local_entropy, "local entropy at the weights of runs"),
-    "flatness": (flatness, "spectra and local entropies by optimizer, over seeds"),
-    "figures": (figures, "the paper's Fig. 1 and Fig. 3 from measured spectra"),
-    "valley": (valley, "draw local entropy on the valleys of the paper's first figure"),
+COMMANDS = {
+    "demo": ("compare", "SGD, Adam and Entropy-SGD on real digits, offline, in three minutes, with a report"),
+    "train": ("train", "train one network by one method: entropy-sgd train lenet --method entropy-sgd"),
+    "compare": ("compare", "several methods and seeds at equal budgets: entropy-sgd compare lenet"),
+    "report": ("report", "one HTML page from the folders of runs"),
+    "data": ("data", "list, fetch or verify the data"),
+    "spectrum": (
+        "landscape",
+        "eigenvalues of the Hessian, their density or the Fisher diagonal, of runs",
+    ),
+    "local-entropy": ("landscape", "local entropy at the weights of runs"),
+    "flatness": ("landscape", "spectra and local entropies by recipe, over seeds"),
+    "figures": ("landscape", "the paper's Fig. 1 and Fig. 3 from measured spectra"),
+    "valley": ("report", "draw local entropy on the valleys of the paper's Fig. 2"),
 }
+"""The module of each command, which has a function of its name, and what it does."""
+
+
+def command(name: str) -> Callable[[list[str]], None]:
+    """The function of a command; its module is imported when it is asked for."""
+    module = import_module(f"{__name__}.{COMMANDS[name][0]}")
+    return getattr(module, name.replace("-", "_"))
 
 
 def usage() -> str:
@@ -41,7 +46,7 @@ def usage() -> str:
         [
             "usage: entropy-sgd COMMAND [OPTIONS]",
             "",
-            "Train the networks of the Entropy-SGD paper and compare optimizers at equal budgets.",
+            "Train the networks of the Entropy-SGD paper, or your own, and compare methods at equal budgets.",
             "",
             *lines,
             "",
@@ -66,14 +71,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise LabError(
                 f"only train runs under torchrun, in several processes: start {given[0]} by itself"
             )
-        COMMANDS[given[0]][0](given[1:])
-    except (LabError, DataError) as error:
+        command(given[0])(given[1:])
+    except LabError as error:
         print(f"error: {error}", file=sys.stderr)
-        return getattr(error, "exit_code", 2)
+        return error.exit_code
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.startswith("entropy_sgd"):
+            raise
+        print(f"error: the package {error.name} is missing: pip install 'entropy-sgd[lab]'", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
-    except BrokenPipeError:  # the reader of our output has gone, as in `entropy-sgd data list | head -1`
+    except BrokenPipeError:  # the reader of our output has closed it, as in `entropy-sgd data list | head -1`
         sys.stderr.close()
         return 141
     except OSError as error:  # no permission, no space: the message has the file

@@ -19,7 +19,7 @@ class List:
     """Show which data are where they are looked for."""
 
     data_dir: Path | None = None
-    """Where the data lie; by default $ENTROPY_SGD_DATA, else the cache folder."""
+    """Folder of the data; by default $ENTROPY_SGD_DATA, else the cache folder."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Verify:
     names: Annotated[tuple[str, ...], tyro.conf.Positional] = ()
     """Names from `entropy-sgd data list`; by default all that are there."""
     data_dir: Path | None = None
-    """Where the data lie; by default $ENTROPY_SGD_DATA, else the cache folder."""
+    """Folder of the data; by default $ENTROPY_SGD_DATA, else the cache folder."""
 
 
 def _list(arguments: list[str]) -> None:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated
 
 import tyro
 
 from entropy_sgd.lab import LabError
 from entropy_sgd.lab.cli.parse import parse, some
+from entropy_sgd.lab.spectra.how import LocalEntropy, Spectrum
 
 
 @dataclass(frozen=True)
-class Spectrum:
+class Spectra:
     """Measure the spectrum of the Hessian, or the Fisher diagonal, at the outer weights of finished runs.
 
     Each run gives one JSON file. A file that holds the same measurement already is kept as it is, so a
@@ -22,19 +23,7 @@ class Spectrum:
 
     runs: Annotated[tuple[Path, ...], tyro.conf.Positional, some("RUN")]
     """Folders of finished runs, or of comparisons."""
-    method: Literal["exact", "lanczos", "fisher"]
-    """exact: all eigenvalues, from the whole matrix; lanczos: their density, for networks of any size;
-    fisher: the Fisher diagonal, from Adam's moments as the paper does, or with --samples from gradients."""
-    samples: int | None = None
-    """Training samples (images, or stretches of text), evenly spaced, for the loss: 2048 if not given."""
-    batch: int = 256
-    """Samples taken at once: it changes speed and memory, not the result."""
-    dtype: Literal["float64", "float32"] = "float64"
-    """float32 halves the memory and blurs eigenvalues below about 1e-5 of the largest."""
-    probes: int = 8
-    """Random starting vectors of lanczos."""
-    steps: int = 100
-    """Steps of lanczos."""
+    how: Annotated[Spectrum, tyro.conf.arg(name="")]
     out: Path = Path("results/spectra")
     """Folder for the files; for a single run also a file's name, ending in .json."""
     checkpoint: Path | None = None
@@ -42,11 +31,11 @@ class Spectrum:
     overwrite: bool = False
     """Measure again what there is a file of."""
     data_dir: Path | None = None
-    """Where the data lie; by default $ENTROPY_SGD_DATA, else the cache folder."""
+    """Folder of the data; by default $ENTROPY_SGD_DATA, else the cache folder."""
 
 
 @dataclass(frozen=True)
-class LocalEntropy:
+class LocalEntropies:
     """Measure local entropy F(x, γ) at the outer weights of finished runs.
 
     Each run gives one JSON file. A file that holds the same measurement already is kept as it is.
@@ -54,28 +43,13 @@ class LocalEntropy:
 
     runs: Annotated[tuple[Path, ...], tyro.conf.Positional, some("RUN")]
     """Folders of finished runs, or of comparisons."""
-    gamma: tuple[float, ...] = (0.1, 1.0, 10.0)
-    """Scopes γ: smaller ones look further."""
-    method: Literal["laplace", "langevin"] = "laplace"
-    """laplace: from gradient and spectrum; langevin: sampled, for small networks or a large γ."""
-    samples: int | None = None
-    """Training samples (images, or stretches of text), evenly spaced, for the loss: 2048 if not given."""
-    batch: int = 256
-    """Samples taken at once: it changes speed and memory, not the result."""
-    dtype: Literal["float64", "float32"] = "float64"
-    """The type everything is computed in."""
-    probes: int = 16
-    """Random vectors of laplace."""
-    steps: int | None = None
-    """Steps of laplace's Lanczos (100 if not given) or of each langevin chain (1,000 if not given)."""
-    chains: int = 2
-    """Chains of langevin at each of 15 temperatures."""
+    how: Annotated[LocalEntropy, tyro.conf.arg(name="")] = field(default_factory=LocalEntropy)
     out: Path = Path("results/local-entropy")
     """Folder for the files; for a single run also a file's name, ending in .json."""
     overwrite: bool = False
     """Measure again what there is a file of."""
     data_dir: Path | None = None
-    """Where the data lie; by default $ENTROPY_SGD_DATA, else the cache folder."""
+    """Folder of the data; by default $ENTROPY_SGD_DATA, else the cache folder."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +62,7 @@ class Flatness:
     files: Annotated[tuple[Path, ...], tyro.conf.Positional, some("FILE")]
     """JSON files of spectrum and local-entropy, or folders of them."""
     baseline: str | None = None
-    """The recipe, NETWORK/OPTIMIZER, that the others are compared with; the first one if not given."""
+    """The recipe, NETWORK/METHOD, that the others are compared with; the first one if not given."""
     out: Path = Path("results/flatness.json")
     """File for the table."""
 
@@ -105,33 +79,13 @@ class Figures:
 
 def spectrum(arguments: list[str]) -> None:
     """Run `entropy-sgd spectrum` with these arguments."""
-    options = parse(Spectrum, arguments, "spectrum")
-
-    from entropy_sgd.lab.spectra import measure
-
-    how = measure.Spectrum(
-        options.method, options.samples, options.batch, options.dtype, options.probes, options.steps
-    )
-    _measure("spectrum", options, how, arguments, options.checkpoint)
+    options = parse(Spectra, arguments, "spectrum")
+    _measure("spectrum", options, arguments, options.checkpoint)
 
 
 def local_entropy(arguments: list[str]) -> None:
     """Run `entropy-sgd local-entropy` with these arguments."""
-    options = parse(LocalEntropy, arguments, "local-entropy")
-
-    from entropy_sgd.lab.spectra import measure
-
-    how = measure.LocalEntropy(
-        options.gamma,
-        options.method,
-        options.samples,
-        options.batch,
-        options.dtype,
-        options.probes,
-        options.steps,
-        options.chains,
-    )
-    _measure("local-entropy", options, how, arguments)
+    _measure("local-entropy", parse(LocalEntropies, arguments, "local-entropy"), arguments)
 
 
 def flatness(arguments: list[str]) -> None:
@@ -157,7 +111,7 @@ def figures(arguments: list[str]) -> None:
 
 
 def _measure(
-    name: str, options: Spectrum | LocalEntropy, how: Any, arguments: list[str], rows: Path | None = None
+    name: str, options: Spectra | LocalEntropies, arguments: list[str], rows: Path | None = None
 ) -> None:
     """Measure the runs and show a table of what each file holds."""
     if not options.runs:
@@ -165,14 +119,14 @@ def _measure(
 
     from rich.console import Console
 
-    from entropy_sgd.lab.report.runs import collect
+    from entropy_sgd.lab.runs.reading import collect
     from entropy_sgd.lab.spectra.measure import measure
     from entropy_sgd.lab.spectra.show import show
 
     console = Console()
     measure(
         collect(options.runs),
-        how,
+        options.how,
         options.out,
         command=[name, *arguments],
         overwrite=options.overwrite,

@@ -1,4 +1,4 @@
-"""Reading options with tyro, and naming a recipe before reading the options that depend on it."""
+"""Reading options with tyro, and naming an experiment and a method before the options that depend on them."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Annotated, Any, TypeVar
 
 import tyro
 
-from entropy_sgd.lab import recipes
-from entropy_sgd.lab.recipes import Recipe
+from entropy_sgd.lab import LabError, methods, recipes
+from entropy_sgd.lab.recipes import Family, Recipe
 
 Options = TypeVar("Options")
 
@@ -27,7 +27,7 @@ def parse(
     more: tuple[Any, ...] = (),
 ) -> Options:
     """The options of a command; prints help, or what is wrong and the closest names, and exits."""
-    # A recipe's optimizer keeps its kind; what cannot be changed is not shown.
+    # A recipe's method is chosen before; what cannot be changed is not shown.
     config = (tyro.conf.AvoidSubcommands, tyro.conf.SuppressFixed, tyro.conf.FlagCreatePairsOff, *more)
     prog = f"entropy-sgd {command}"
     if default is None:
@@ -52,9 +52,44 @@ def override(recipe: Recipe, changes: list[str], command: str) -> Recipe:
     return parse(_Overridden, arguments, command, _Overridden(recipe), more=values).recipe
 
 
+def find(name: str) -> Family:
+    """The experiment that `name` means: the user's own file, or one of the paper's networks."""
+    from entropy_sgd.lab import experiment
+
+    return experiment.family(name) if experiment.is_file(name) else recipes.family(name)
+
+
+def take(name: str, arguments: list[str]) -> tuple[str | None, list[str]]:
+    """The value of the option `--name` and the arguments without it."""
+    rest: list[str] = []
+    found: str | None = None
+    waiting = False
+    for argument in arguments:
+        option, equals, value = argument.partition("=")
+        if waiting:
+            found, waiting = argument, False
+        elif option == f"--{name}" and equals:
+            found = value
+        elif argument == f"--{name}":
+            waiting = True
+        else:
+            rest.append(argument)
+    if waiting:
+        raise LabError(f"--{name} needs a value")
+    return found, rest
+
+
 def recipe_list() -> str:
-    """All recipes, a line for each network."""
+    """Networks and methods, and which of them have a recipe of their own."""
     families = [
-        f"  {family + '/':<17}{', '.join(recipes.optimizers(family))}" for family in recipes.families()
+        f"  {family.name + '/':<17}{', '.join(recipe.method for recipe in family.written)}"
+        for family in recipes.FAMILIES.values()
     ]
-    return "\n".join(["recipes, as NETWORK/OPTIMIZER:", *families])
+    return "\n".join(
+        [
+            "networks, and the methods that have a recipe of their own there:",
+            *families,
+            "your own: a file FILE.py, see docs/experiments.md",
+            f"methods: {', '.join(methods.names())}",
+        ]
+    )

@@ -24,7 +24,7 @@ class Report:
 
 @dataclass(frozen=True)
 class Valley:
-    """Draw local entropy on the wide and the sharp valley of the paper's first figure."""
+    """Draw local entropy on the wide and the sharp valley of the paper's Fig. 2."""
 
     out: Path = Path("valley.png")
     """The picture to write."""

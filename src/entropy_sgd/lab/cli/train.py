@@ -9,7 +9,8 @@ from typing import Annotated
 import tyro
 
 from entropy_sgd.lab import LabError, recipes
-from entropy_sgd.lab.cli.parse import parse, recipe_list
+from entropy_sgd.lab.cli.parse import find, parse, recipe_list, take
+from entropy_sgd.lab.experiment import is_file
 from entropy_sgd.lab.recipes import Recipe
 
 
@@ -19,7 +20,7 @@ class Train:
 
     recipe: Annotated[Recipe, tyro.conf.arg(name="")]
     out: Path | None = None
-    """Folder of the run; by default runs/NETWORK-OPTIMIZER-seedSEED."""
+    """Folder of the run; by default runs/NETWORK-METHOD-seedSEED."""
     seed: int = 0
     """Decides initial weights, order of the data, dropout and thermal noise."""
     budget: float | None = None
@@ -32,35 +33,52 @@ class Train:
     overwrite: bool = False
     """Replace the run in the folder."""
     data_dir: Path | None = None
-    """Where the data lie; by default $ENTROPY_SGD_DATA, else the cache folder."""
+    """Folder of the data; by default $ENTROPY_SGD_DATA, else the cache folder."""
     device: str = "auto"
     """cpu, cuda, cuda:1, …; auto takes a GPU if there is one."""
     checkpoint_seconds: float = 30.0
     """Seconds between checkpoints, more if saving takes long; 0: after every step."""
 
 
+USAGE = """usage: entropy-sgd train NETWORK --method METHOD [OPTIONS]
+       entropy-sgd train NETWORK/METHOD [OPTIONS]"""
+
+
+def chosen_recipe(name: str, method: str | None) -> Recipe:
+    """The recipe named by `NETWORK/METHOD`, or by a network or the user's file and `--method`."""
+    if is_file(name) or method is not None:
+        if "/" in name and not is_file(name):
+            raise LabError(f"{name!r} names a method already: leave out --method {method}")
+        family = find(name)
+        if method is None:
+            raise LabError(f"--method is missing: one of {', '.join(family.methods())}")
+        return family.recipe(method)
+    return recipes.get(name)
+
+
 def train(arguments: list[str]) -> None:
     """Run `entropy-sgd train` with these arguments."""
     if not arguments or arguments[0].startswith("-"):
-        usage = "usage: entropy-sgd train RECIPE [OPTIONS]"
         if arguments and arguments[0] in ("-h", "--help"):
-            print(f"{usage}\n\n{recipe_list()}\n\nentropy-sgd train RECIPE --help shows its options.")
+            print(f"{USAGE}\n\n{recipe_list()}\n\nentropy-sgd train NETWORK/METHOD --help shows its options.")
             return
-        raise LabError(f"the name of a recipe must come first. {usage}\n{recipe_list()}")
+        raise LabError(f"the name of a network must come first. {USAGE}\n{recipe_list()}")
     name = arguments[0]
-    known = recipes.get(name)
+    method, rest = take("method", arguments[1:])
+    known = chosen_recipe(name, method)
     description = f"{Train.__doc__}\n\nThe paper: {known.paper}.\n\nChosen here: {known.chosen}."
-    options = parse(Train, arguments[1:], f"train {name}", Train(recipe=known), description)
+    command = f"train {name}" if method is None else f"train {name} --method {method}"
+    options = parse(Train, rest, command, Train(recipe=known), description)
     recipe = options.recipe if options.budget is None else options.recipe.stretched(options.budget)
-    out = options.out or Path("runs") / f"{name.replace('/', '-')}-seed{options.seed}"
+    out = options.out or Path("runs") / f"{recipe.name.replace('/', '-')}-seed{options.seed}"
 
-    from entropy_sgd.lab.training.folder import CONFIG, METRICS, RunFolder, Settings
-    from entropy_sgd.lab.training.group import Group
-    from entropy_sgd.lab.training.loop import train as run
+    from entropy_sgd.lab.runs.folder import CONFIG, EXPERIMENT, METRICS, RunFolder, Settings
+    from entropy_sgd.lab.training.processes import Processes
+    from entropy_sgd.lab.training.trainer import train as run
 
-    with Group.from_environment() as group:
-        settings = Settings(recipe, options.seed, options.final, group.size)
-        folder = group.first(
+    with Processes.from_environment() as processes:
+        settings = Settings(recipe, options.seed, options.final, processes.size)
+        folder = processes.first(
             lambda: RunFolder(out, settings, resume=options.resume, overwrite=options.overwrite)
         )
         try:
@@ -70,10 +88,11 @@ def train(arguments: list[str]) -> None:
                 data_dir=options.data_dir,
                 device=options.device,
                 checkpoint_seconds=options.checkpoint_seconds,
-                group=group,
+                processes=processes,
             )
         except (LabError, KeyboardInterrupt):
             # where nothing was trained, the folder is free for the corrected command
             if not folder.resumed and not (out / METRICS).exists():
+                (out / EXPERIMENT).unlink(missing_ok=True)
                 (out / CONFIG).unlink(missing_ok=True)
             raise

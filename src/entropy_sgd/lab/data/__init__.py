@@ -6,6 +6,7 @@ are drawn with `entropy_sgd.lab.data.batches`.
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
 
 from entropy_sgd.lab import unknown
@@ -41,40 +42,25 @@ def load(name: str, data_dir: Path | None = None, *, final: bool = False) -> Ima
     Args:
         name: one of `names()`, `idx:FOLDER` for images of the user's own in MNIST's format, or
             `text:FILE` for any file, read as bytes.
-        data_dir: where the published data lies; see `data_root`.
+        data_dir: folder of the published data; see `data_root`.
         final: train on all of the publisher's training set. Otherwise a validation set is cut from it where
             the publisher gives none.
 
     """
+    if name in catalogue.READERS:
+        module, _, reader = catalogue.READERS[name].partition(":")
+        return getattr(import_module(f"{__name__}.{module}"), reader)(data_dir, final=final)
     kind, _, path = name.partition(":")
-    match name if kind in names() else kind:
-        case "mnist":
-            from entropy_sgd.lab.data import idx
+    if name == "digits":
+        from entropy_sgd.lab.data.digits import digits
 
-            return idx.mnist(data_dir, final=final)
-        case "cifar10":
-            from entropy_sgd.lab.data.cifar10 import cifar10
+        return digits(final=final)
+    if kind == "idx" and path:
+        from entropy_sgd.lab.data import idx
 
-            return cifar10(data_dir, final=final)
-        case "ptb":
-            from entropy_sgd.lab.data import text
+        return idx.folder(Path(path).expanduser(), final=final)
+    if kind == "text" and path:
+        from entropy_sgd.lab.data import text
 
-            return text.ptb(data_dir)
-        case "warpeace":
-            from entropy_sgd.lab.data import text
-
-            return text.warpeace(data_dir)
-        case "digits":
-            from entropy_sgd.lab.data.digits import digits
-
-            return digits(final=final)
-        case "idx" if path:
-            from entropy_sgd.lab.data import idx
-
-            return idx.folder(Path(path).expanduser(), final=final)
-        case "text" if path:
-            from entropy_sgd.lab.data import text
-
-            return text.split_bytes(name, Path(path).expanduser())
-        case _:
-            raise DataError(str(unknown("dataset", name, [*names(), "idx:FOLDER", "text:FILE"])))
+        return text.split_bytes(name, Path(path).expanduser())
+    raise DataError(str(unknown("dataset", name, [*names(), "idx:FOLDER", "text:FILE"])))

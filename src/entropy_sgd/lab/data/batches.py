@@ -1,6 +1,6 @@
 """Mini-batches of data held in memory: cut by index, in this process, resumable at any batch.
 
-The two training iterators never end. Where they stand is two numbers, the epoch and the next batch in it,
+The two training iterators never end. Their position is two numbers, the epoch and the next batch in it,
 and everything they will give is a function of these, the data and the arguments: `state_dict` is those
 two numbers. Processes that train together walk in step: each takes its own part of every batch of the group,
 `batch_size` of its `ranks x batch_size` samples.
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
-from typing import Self
+from typing import Any, Protocol, Self
 
 import torch
 from torch import Tensor
@@ -31,6 +31,16 @@ def seed_from(text: str) -> int:
     torch's CPU generator keeps the low 32 bits of a seed, so all that tells two apart is mixed into those.
     """
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big")
+
+
+class Samples(Protocol):
+    """What batches are drawn from."""
+
+    def __len__(self) -> int: ...
+
+    def take(self, index: Tensor) -> tuple[Any, Any]:
+        """Inputs and targets of the samples of these numbers."""
+        ...
 
 
 class _Batches:
@@ -56,7 +66,7 @@ class _Batches:
         return self._epoch, self._position - 1
 
     def state_dict(self) -> dict[str, int]:
-        """Where the walk stands, as plain numbers."""
+        """The position, as plain numbers."""
         return {"epoch": self._epoch, "position": self._position}
 
     def load_state_dict(self, state: Mapping[str, int]) -> None:
@@ -71,43 +81,42 @@ class _Batches:
 
 
 class ShuffledBatches(_Batches):
-    """Batches of a split, drawn without replacement in an order of each epoch's own.
+    """Batches of samples, drawn without replacement in an order of each epoch's own.
 
     The order is a function of the seed and the epoch alone, so torch's global generator is neither used nor
     moved. The last, shorter batch of an epoch is dropped: every gradient is then a mean over `batch_size`
-    samples, as the count of effective epochs assumes, and batch normalisation never meets a handful. Which
+    samples, as the count of effective epochs assumes, and batch normalisation never sees just a few. Which
     samples are left out changes with the order, so none is left out for good.
 
     Args:
-        split: the samples.
+        samples: whatever has a length and gives samples by index.
         batch_size: samples in a batch; at most the number of samples.
         seed: any integer.
         rank, ranks: which of how many processes this is.
 
     """
 
-    def __init__(self, split: Split, batch_size: int, seed: int, rank: int = 0, ranks: int = 1) -> None:
+    def __init__(self, samples: Samples, batch_size: int, seed: int, rank: int = 0, ranks: int = 1) -> None:
         _check_positive(batch_size=batch_size)
-        if ranks * batch_size > len(split):
+        if ranks * batch_size > len(samples):
             got = f"{batch_size}" if ranks == 1 else f"{batch_size} in each of {ranks} processes"
-            raise DataError(f"batch_size must be at most the {len(split)} training samples, got {got}")
-        super().__init__(len(split) // (ranks * batch_size))
+            raise DataError(f"batch_size must be at most the {len(samples)} training samples, got {got}")
+        super().__init__(len(samples) // (ranks * batch_size))
         self._rank, self._ranks = rank, ranks
-        self._split, self._batch_size, self._seed = split, batch_size, seed
+        self._samples, self._batch_size, self._seed = samples, batch_size, seed
         self._order: tuple[int, Tensor] | None = None
 
-    def __next__(self) -> tuple[Tensor, Tensor]:
-        """Inputs (B, C, H, W) and targets (B,)."""
+    def __next__(self) -> tuple[Any, Any]:
+        """Inputs (B, …) and targets (B, …)."""
         epoch, position = self._advance()
         if self._order is None or self._order[0] != epoch:
             self._order = epoch, self._permutation(epoch)
         start = (position * self._ranks + self._rank) * self._batch_size
-        index = self._order[1][start : start + self._batch_size]
-        return self._split.inputs.index_select(0, index), self._split.targets.index_select(0, index)
+        return self._samples.take(self._order[1][start : start + self._batch_size])
 
     def _permutation(self, epoch: int) -> Tensor:
         generator = torch.Generator().manual_seed(seed_from(f"{self._seed} {epoch}"))
-        return torch.randperm(len(self._split), generator=generator).to(self._split.inputs.device)
+        return torch.randperm(len(self._samples), generator=generator)
 
 
 class SequenceBatches(_Batches):

@@ -1,4 +1,4 @@
-"""Arrays that were dear to compute, kept in a folder: `.npy` files and a list of their SHA-256.
+"""Arrays that take long to compute, kept in a folder: `.npy` files and a list of their SHA-256.
 
 A folder takes its name only once all of it is written, so a process killed while writing leaves none that
 is half full. What is kept can be computed again: a cache that cannot be written, or is found damaged, costs
@@ -57,6 +57,6 @@ def save(folder: Path, arrays: Mapping[str, Tensor], parameters: Mapping[str, An
         shutil.rmtree(folder, ignore_errors=True)
         part.rename(folder)
     except OSError as error:
-        warnings.warn(f"{folder} could not be written, so this will be computed anew: {error}", stacklevel=2)
+        warnings.warn(f"{folder} could not be written, so this will be computed again: {error}", stacklevel=2)
     finally:
         shutil.rmtree(part, ignore_errors=True)

@@ -1,6 +1,7 @@
 """What the published datasets consist of: each file, its SHA-256, and the addresses that serve it.
 
-This module knows names and hashes only. Checking and reading are in `files`, downloading in `download`.
+This module knows names and hashes only. Checking is in `files`, downloading in `download`; each dataset names
+the function that reads it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ class File:
     """One file of a dataset, as its publisher gives it."""
 
     path: str
-    """Where it lies below the data folder, with forward slashes."""
+    """Its path below the data folder, with forward slashes."""
     sha256: str
     urls: tuple[str, ...] = ()
     """Addresses of this very file, the first being asked first; empty when it comes inside an archive."""
@@ -111,3 +112,6 @@ DATASETS = {
         ),
     ),
 }
+
+READERS = {"mnist": "idx:mnist", "cifar10": "cifar10:cifar10", "ptb": "text:ptb", "warpeace": "text:warpeace"}
+"""What reads each: `MODULE:FUNCTION` of `entropy_sgd.lab.data`, called with the data folder and `final`."""

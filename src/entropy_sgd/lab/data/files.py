@@ -37,7 +37,7 @@ class DatasetStatus:
 
 
 def data_root(data_dir: Path | None = None) -> Path:
-    """Where the data lies: `data_dir`, else `$ENTROPY_SGD_DATA`, else the platform's cache folder."""
+    """The folder of the data: `data_dir`, else `$ENTROPY_SGD_DATA`, else the platform's cache folder."""
     if data_dir is not None:
         return Path(data_dir).expanduser()
     if from_environment := os.environ.get("ENTROPY_SGD_DATA"):

@@ -120,7 +120,7 @@ def folder(path: Path, *, final: bool) -> Images:
 
     x, y = read_pair(*pair("train"))
     if final:
-        pair("t10k")  # a missing file is better told now than after the training
+        pair("t10k")  # report a missing file now, not after the training
     elif len(x) < 10:
         raise DataError(
             f"{path} must have at least 10 training images to cut a validation set, got {len(x)}."

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-def ptb(data_dir: Path | None) -> Text:
+def ptb(data_dir: Path | None, *, final: bool = False) -> Text:
     """The Penn Treebank as Mikolov prepared it, by words, an `<eos>` after each line (Section 5.4.1).
 
     The vocabulary is that of the training text, the most frequent word first. The publisher gives a
@@ -42,7 +42,7 @@ def _words(path: Path) -> list[str]:
     return path.read_text(encoding="utf-8").replace("\n", " <eos> ").split()
 
 
-def warpeace(data_dir: Path | None) -> Text:
+def warpeace(data_dir: Path | None, *, final: bool = False) -> Text:
     """War and Peace by bytes: read so, its vocabulary is the paper's 87 (Section 5.4.2)."""
     return split_bytes("warpeace", files.require("warpeace", data_dir)[0])
 
@@ -50,7 +50,7 @@ def warpeace(data_dir: Path | None) -> Text:
 def split_bytes(name: str, path: Path) -> Text:
     """Any file, read as bytes: the first 80 % to train on, the next 10 % to validate, the last to test.
 
-    The vocabulary is the sorted bytes of the whole file, so that no part meets one it has no index for: of
+    The vocabulary is the sorted bytes of the whole file, so that every part has an index for each byte: of
     the test set it tells which bytes occur, nothing more. The paper's split has a validation part of its
     own, so `final` changes nothing.
     """

@@ -22,6 +22,11 @@ class Split:
     def __len__(self) -> int:
         return len(self.targets)
 
+    def take(self, index: Tensor) -> tuple[Tensor, Tensor]:
+        """The samples of these numbers, as one batch."""
+        index = index.to(self.inputs.device)
+        return self.inputs.index_select(0, index), self.targets.index_select(0, index)
+
 
 @dataclass(frozen=True)
 class Images:

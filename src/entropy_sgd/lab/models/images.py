@@ -8,7 +8,8 @@ embedded digits against 6.5 %.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from torch import Tensor, nn
 
@@ -61,7 +62,7 @@ class LeNet(nn.Module):
     """`lenet` (Section 5.2): two convolutions and a hidden layer, batch-normalised; 132,220 weights.
 
     The paper says "the same size as LeNet" and gives sizes of its small variant only. Channels and hidden
-    units (20, 50, 500) are those by which LeNet has gone since Caffe's version. That one pools 2 and 2, which
+    units (20, 50, 500) are those of Caffe's LeNet. That one pools 2 and 2, which
     leaves 4 x 4 positions and puts 400,000 of its 431,080 weights into the hidden layer; `first_pool=2` gives
     it. Here the pooling is 3 and 2, which leaves 2 x 2 positions: 131,080 weights, nearer to the 60,000 of
     LeNet-5 in the work the paper cites, and 1,140 more for batch normalisation.
@@ -154,3 +155,12 @@ class AllCNN(nn.Module):
     def forward(self, inputs: Tensor) -> Tensor:
         """Logits (B, classes)."""
         return self.network(inputs).mean(dim=(2, 3))
+
+
+NETWORKS: dict[str, Callable[..., nn.Module]] = {
+    "mnistfc": FullyConnected,
+    "lenet": LeNet,
+    "allcnn": AllCNN,
+    "small-mnistfc": partial(FullyConnected, hidden=(64,), dropout=0.0),
+    "small-lenet": partial(LeNet, channels=(10, 20), first_pool=2, hidden=128, dropout=0.0, batch_norm=False),
+}

@@ -4,11 +4,14 @@ The state is `(h, c)`, each (layers, B, hidden), of the last time step; None sta
 back-propagation feeds the state of one batch to the next after `detach`, which cuts the graph, not the
 memory.
 
-On a CPU torch runs a float32 LSTM with oneDNN, which knows first derivatives only: second ones, as the
-Hessian's, are to be had in float64.
+On a CPU torch runs a float32 LSTM with oneDNN, which has first derivatives only. Second derivatives, as for
+the Hessian, need float64.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -106,3 +109,11 @@ class CharLSTM(nn.Module):
         inputs = functional.embedding(tokens, self.one_hot)  # (B, T) -> (B, T, V)
         features, state = self.lstm(inputs, hidden)  # (B, T, H)
         return self.output(self.dropout(features)), state
+
+
+NETWORKS: dict[str, Callable[..., nn.Module]] = {
+    "ptb-lstm": WordLSTM,
+    "ptb-lstm-small": partial(WordLSTM, hidden=200, dropout=0.0, init=0.1),
+    "char-lstm": CharLSTM,
+    "small-char-lstm": partial(CharLSTM, vocabulary=96, hidden=48, layers=1, output_bias=False),
+}

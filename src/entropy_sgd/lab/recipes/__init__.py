@@ -1,42 +1,44 @@
-"""Recipes: one for each row of the paper, network x data x optimizer, in plain Python."""
+"""Recipes, in plain Python: the paper's, network x data x method, and one for every other method.
+
+A module of this package gives its `FAMILIES`; there is no other list of them.
+"""
 
 from __future__ import annotations
 
 from entropy_sgd.lab import unknown
-from entropy_sgd.lab.recipes import cifar, demo, mnist, ptb, small, warpeace
-from entropy_sgd.lab.recipes.recipe import Drops, Metric, Recipe
+from entropy_sgd.lab.discovery import modules
+from entropy_sgd.lab.recipes.family import Family, gathered
+from entropy_sgd.lab.recipes.recipe import Drops, Recipe, Source
 
-__all__ = ["RECIPES", "Drops", "Metric", "Recipe", "families", "get", "names", "optimizers"]
+__all__ = ["FAMILIES", "Drops", "Family", "Recipe", "Source", "family", "get", "names", "written"]
 
-RECIPES: dict[str, Recipe] = {
-    recipe.name: recipe for module in (demo, mnist, cifar, ptb, warpeace, small) for recipe in module.RECIPES
-}
+FAMILIES: dict[str, Family] = gathered(
+    family for module in modules(__name__, __path__) for family in getattr(module, "FAMILIES", ())
+)
+
+
+def family(name: str) -> Family:
+    """The experiment of that name."""
+    if name not in FAMILIES:
+        raise unknown("network", name, FAMILIES)
+    return FAMILIES[name]
+
+
+def written() -> list[Recipe]:
+    """The recipes whose numbers were chosen one by one."""
+    return [recipe for family in FAMILIES.values() for recipe in family.written]
 
 
 def names() -> list[str]:
-    """All recipes, as `network/optimizer`."""
-    return list(RECIPES)
-
-
-def families() -> list[str]:
-    """What can be compared: the names before the slash."""
-    return list(dict.fromkeys(name.partition("/")[0] for name in RECIPES))
-
-
-def optimizers(family: str) -> list[str]:
-    """The optimizers for which `family` has a recipe."""
-    if family not in families():
-        raise unknown("family of recipes", family, families())
-    return [name.partition("/")[2] for name in RECIPES if name.startswith(f"{family}/")]
+    """All recipes, as `network/method`."""
+    return [f"{family.name}/{method}" for family in FAMILIES.values() for method in family.methods()]
 
 
 def get(name: str) -> Recipe:
     """The recipe of that name."""
-    if name in families():
-        raise unknown("recipe", name, [f"{name}/{optimizer}" for optimizer in optimizers(name)])
-    if name not in RECIPES:
-        family, slash, optimizer = name.partition("/")
-        if slash and family in families():
-            raise unknown(f"optimizer of {family}", optimizer, optimizers(family))
+    network, slash, method = name.partition("/")
+    if not slash and network in FAMILIES:
+        raise unknown("recipe", name, [f"{name}/{method}" for method in FAMILIES[network].methods()])
+    if network not in FAMILIES:
         raise unknown("recipe", name, names())
-    return RECIPES[name]
+    return FAMILIES[network].recipe(method)

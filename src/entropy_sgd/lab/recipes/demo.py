@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from entropy_sgd.lab.methods import Hints
+from entropy_sgd.lab.recipes.family import Family
 from entropy_sgd.lab.recipes.mnist import lenet_adam, lenet_entropy_sgd, lenet_sgd
 from entropy_sgd.lab.recipes.recipe import Drops
 
@@ -50,4 +52,4 @@ entropy_sgd = replace(
     **COMMON,
 )
 
-RECIPES = (sgd, adam, entropy_sgd)
+FAMILIES = (Family("demo", sgd, Hints(lr=0.03, adam_lr=0.003, L=5), (sgd, adam, entropy_sgd)),)

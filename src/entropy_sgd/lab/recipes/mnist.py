@@ -8,7 +8,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from entropy_sgd.lab.recipes.options import SGD, SGLD, Adam, EntropySGD
+from entropy_sgd.lab.methods import Hints
+from entropy_sgd.lab.methods.adam import AdamOptions
+from entropy_sgd.lab.methods.entropy_sgd import EntropySGDOptions
+from entropy_sgd.lab.methods.sgd import SGDOptions
+from entropy_sgd.lab.methods.sgld import SGLDOptions
+from entropy_sgd.lab.recipes.family import Family
 from entropy_sgd.lab.recipes.recipe import Drops, Recipe, every
 
 # The paper gives no batch size. At 128 the scope grows from 1e-4 to about 1e-3 over Section 5.2's 5 epochs.
@@ -21,7 +26,7 @@ mnistfc_adam = Recipe(
     chosen="batch 128; β = (0.9, 0.999), Adam's defaults; no weight decay",
     network="mnistfc",
     data="mnist",
-    optimizer=Adam(lr=1e-3),  # Section 5.2
+    optimizer=AdamOptions(lr=1e-3),  # Section 5.2
     epochs=100,  # Section 5.2
     batch_size=BATCH,
     drops=Drops(1 / 5, every(30, until=100)),  # Section 5.2: a factor of 5 after every 30 epochs
@@ -36,7 +41,7 @@ mnistfc_entropy_sgd = Recipe(
     "diverges here",
     network="mnistfc",
     data="mnist",
-    optimizer=EntropySGD(
+    optimizer=EntropySGDOptions(
         lr=1.0,  # η, Section 5.2
         momentum=0.5,  # "Nesterov's momentum for both loops", Section 5.2; chosen on validation data
         L=L,
@@ -59,7 +64,7 @@ mnistfc_sgd = Recipe(
     chosen="Entropy-SGD's Langevin loop alone: η = η′, the same momentum, dropout and drops",
     network="mnistfc",
     data="mnist",
-    optimizer=SGD(lr=0.1, momentum=0.9),
+    optimizer=SGDOptions(lr=0.1, momentum=0.9),
     epochs=100,
     batch_size=BATCH,
     drops=mnistfc_entropy_sgd.drops,
@@ -97,18 +102,18 @@ lenet_sgld = Recipe(
     "to 0.014; ε = 1/√60,000, which samples the posterior of Appendix A",
     network="lenet",
     data="mnist",
-    optimizer=SGLD(lr=0.5, b=0.3, noise=60_000**-0.5),
+    optimizer=SGLDOptions(lr=0.5, b=0.3, noise=60_000**-0.5),
     epochs=300,  # Appendix C.1
     batch_size=BATCH,
     dropout=0.5,  # Appendix C.1: "consistent with the experiments in Sec. 5"
 )
 
-RECIPES = (
-    mnistfc_sgd,
-    mnistfc_adam,
-    mnistfc_entropy_sgd,
-    lenet_sgd,
-    lenet_adam,
-    lenet_entropy_sgd,
-    lenet_sgld,
+FAMILIES = (
+    Family("mnistfc", mnistfc_sgd, Hints(L=L), (mnistfc_sgd, mnistfc_adam, mnistfc_entropy_sgd)),
+    Family(
+        "lenet",
+        lenet_sgd,
+        Hints(L=L, outer_momentum=0.9),
+        (lenet_sgd, lenet_adam, lenet_entropy_sgd, lenet_sgld),
+    ),
 )

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from entropy_sgd.lab.recipes.options import SGD, EntropySGD
+from entropy_sgd.lab.methods import Hints
+from entropy_sgd.lab.methods.entropy_sgd import EntropySGDOptions
+from entropy_sgd.lab.methods.sgd import SGDOptions
+from entropy_sgd.lab.recipes.family import Family
 from entropy_sgd.lab.recipes.recipe import Drops, Recipe, every
 
 L = 5  # Section 5.4.1
@@ -20,7 +23,7 @@ sgd = Recipe(
     "norm at most 10, lr 1 for 14 epochs, then divided by 1.15 at each",
     network="ptb-lstm",
     data="ptb",
-    optimizer=SGD(lr=1.0, momentum=0.0, nesterov=False),  # Section 5.4.1: "SGD without momentum"
+    optimizer=SGDOptions(lr=1.0, momentum=0.0, nesterov=False),  # Section 5.4.1: "SGD without momentum"
     epochs=55,  # Section 5.4.1
     batch_size=20,
     metric="perplexity",
@@ -36,7 +39,7 @@ entropy_sgd = replace(
     name="ptb-lstm/entropy-sgd",
     paper="Section 5.4.1: 80.116 ± 0.069 validation, 77.656 ± 0.171 test perplexity at 25 effective epochs",
     chosen="batch, dropout and clipping of the SGD run; the momentum of 0.5 is taken in both loops",
-    optimizer=EntropySGD(
+    optimizer=EntropySGDOptions(
         lr=1.0,  # η, Section 5.4.1
         momentum=0.5,  # Section 5.4.2: "we used a momentum of 0.5 for Entropy-SGD"
         L=L,
@@ -76,4 +79,9 @@ small_entropy_sgd = replace(
     clip_norm=5.0,
 )
 
-RECIPES = (sgd, entropy_sgd, small_sgd, small_entropy_sgd)
+# "SGD without momentum", Section 5.4.1; Adam's rate is that of Section 5.4.2
+HINTS = Hints(lr=1.0, momentum=0.0, adam_lr=2e-3, L=L)
+FAMILIES = (
+    Family("ptb-lstm", sgd, HINTS, (sgd, entropy_sgd)),
+    Family("ptb-lstm-small", small_sgd, HINTS, (small_sgd, small_entropy_sgd)),
+)

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Literal
+from typing import Annotated
 
 import tyro
 
-from entropy_sgd.lab import LabError
-from entropy_sgd.lab.recipes.options import Inner, Optimizer
-
-Metric = Literal["error", "perplexity", "nats"]
-"""How a run is judged: % of images misclassified, perplexity per word, cross-entropy in nats per
-character."""
+from entropy_sgd.lab import LabError, methods
+from entropy_sgd.lab.methods import Options
 
 
 @dataclass(frozen=True)
@@ -37,12 +33,24 @@ def every(period: float, *, start: float | None = None, until: float) -> tuple[f
     return tuple(first + k * period for k in range(max(0, math.ceil((until - first) / period))))
 
 
+@dataclass(frozen=True)
+class Source:
+    """The Python file that a user's own experiment comes from."""
+
+    path: str
+    """Where it is."""
+    name: str
+    """The function or class in it."""
+    sha256: str
+    """Of its content: a run is continued with the file it was begun with."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
     """One way to train one network on one dataset."""
 
     name: Annotated[str, tyro.conf.Fixed]
-    """`network/optimizer`, as typed after `entropy-sgd train`."""
+    """`network/method`, as typed after `entropy-sgd train`."""
     paper: Annotated[str, tyro.conf.Fixed]
     """Where the paper describes this run, or that it does not."""
     chosen: Annotated[str, tyro.conf.Fixed]
@@ -51,14 +59,15 @@ class Recipe:
     """A network of `entropy_sgd.lab.models`."""
     data: str
     """A dataset of `entropy-sgd data list`, or your own: text:FILE or idx:FOLDER."""
-    optimizer: Optimizer
-    """The optimizer and its hyper-parameters."""
+    optimizer: Options
+    """The method's hyper-parameters."""
     epochs: float
-    """Budget in effective epochs: gradient evaluations x batch / data size, whatever the optimizer."""
+    """Budget in effective epochs: gradient evaluations x batch / data size, whatever the method."""
     batch_size: int
     """Samples, or parallel sequences of text, per gradient evaluation."""
-    metric: Annotated[Metric, tyro.conf.Fixed] = "error"
-    """How the run is judged."""
+    metric: Annotated[str, tyro.conf.Fixed] = "error"
+    """How the run is judged: error (% of images misclassified), perplexity per word, nats per character
+    (cross-entropy), or the user's own."""
     drops: Drops = field(default_factory=Drops)
     """When the (outer) learning rate drops."""
     dropout: float | None = None
@@ -68,7 +77,7 @@ class Recipe:
     vocabulary: int | None = None
     """Text only: size of the network's vocabulary; None: that of the data."""
     train_limit: int | None = None
-    """Train on so many images, evenly spaced in the data, or on the first so many tokens; None: on all."""
+    """Train on this many images, evenly spaced in the data, or on the first this many tokens; None: all."""
     unroll: int | None = None
     """Time steps of truncated back-propagation; text only."""
     sum_over_time: bool = False
@@ -89,11 +98,13 @@ class Recipe:
     threads: int | None = None
     """Threads to compute with; None: torch's own choice. For speed: it changes the rounding."""
     channels_last: bool = False
-    """The channels of a pixel lie side by side in memory; of no effect on networks without convolutions. For
+    """The channels of a pixel lie side by side in memory; no effect on networks without convolutions. For
     speed: it changes the rounding, and the order in which dropout draws."""
     compile: bool = False
     """Train through `torch.compile`, which needs a C++ compiler and takes a minute or so; LSTMs stay as they
     are. For speed: it changes the rounding, and what dropout draws."""
+    source: Annotated[Source | None, tyro.conf.Fixed] = None
+    """The user's own experiment; None: a network and data of the paper's."""
 
     def __post_init__(self) -> None:
         for argument in ("epochs", "batch_size", "evaluate_every", "log_every", "statistics_samples"):
@@ -109,20 +120,17 @@ class Recipe:
             raise LabError(f"drops.factor must be a finite number above 0, got {self.drops.factor}")
 
     @property
-    def optimizer_name(self) -> str:
+    def method(self) -> str:
         """The part of the name after the slash."""
         return self.name.rpartition("/")[2]
 
     def stretched(self, epochs: float) -> Recipe:
         """The same recipe squeezed or stretched to a budget of `epochs` effective epochs.
 
-        Drops keep their place relative to the budget, and the scope reaches the same final value:
-        (1 + γ₁)^(1/r) replaces 1 + γ₁ when there are r times as many outer updates.
+        Drops keep their place relative to the budget, and so do the schedules of the method.
         """
         ratio = epochs / self.epochs
-        optimizer = self.optimizer
-        if isinstance(optimizer, Inner):
-            optimizer = replace(optimizer, gamma1=math.expm1(math.log1p(optimizer.gamma1) / ratio))
+        optimizer = methods.of(self.optimizer).stretched(self.optimizer, ratio)
         drops = replace(self.drops, at=tuple(drop * ratio for drop in self.drops.at))
         every = min(self.evaluate_every, epochs)
         return replace(self, epochs=epochs, drops=drops, optimizer=optimizer, evaluate_every=every)

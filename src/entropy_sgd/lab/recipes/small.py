@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from entropy_sgd.lab.recipes.options import SGD, Adam
+from entropy_sgd.lab.methods import Hints
+from entropy_sgd.lab.methods.adam import AdamOptions
+from entropy_sgd.lab.methods.sgd import SGDOptions
+from entropy_sgd.lab.recipes.family import Family
 from entropy_sgd.lab.recipes.recipe import Drops, Recipe, every
 
 lenet = Recipe(
@@ -14,7 +17,7 @@ lenet = Recipe(
     "20 epochs with two drops, after which the loss hardly moves",
     network="small-lenet",
     data="mnist",
-    optimizer=Adam(lr=1e-3),  # Section 5.1: "with Adam"
+    optimizer=AdamOptions(lr=1e-3),  # Section 5.1: "with Adam"
     epochs=20,
     batch_size=128,
     drops=Drops(1 / 5, (10, 15)),
@@ -28,7 +31,7 @@ mnistfc = replace(
     chosen="lr 0.1 and momentum 0.9, as the paper's other SGD runs; batch, epochs and drops of small-lenet",
     network="small-mnistfc",
     channels_last=False,
-    optimizer=SGD(lr=0.1, momentum=0.9),  # Section 5.1: "momentum-based SGD"
+    optimizer=SGDOptions(lr=0.1, momentum=0.9),  # Section 5.1: "momentum-based SGD"
 )
 
 char_lstm = Recipe(
@@ -40,7 +43,7 @@ char_lstm = Recipe(
     data="warpeace",
     train_limit=256 * 32 + 1,  # Section 5.1: 256 lines of length 32, and the character after the last
     vocabulary=96,  # Section 5.1: "96-bit one-hot encoded characters"
-    optimizer=Adam(lr=2e-3),  # Section 5.1: "with Adam"
+    optimizer=AdamOptions(lr=2e-3),  # Section 5.1: "with Adam"
     epochs=20_000,
     batch_size=256,  # Section 5.1: 256 lines
     metric="nats",
@@ -50,4 +53,8 @@ char_lstm = Recipe(
     log_every=100,
 )
 
-RECIPES = (lenet, mnistfc, char_lstm)
+FAMILIES = (
+    Family("small-lenet", lenet, Hints(), (lenet,)),
+    Family("small-mnistfc", mnistfc, Hints(), (mnistfc,)),
+    Family("small-char-lstm", char_lstm, Hints(lr=1.0, momentum=0.5, adam_lr=2e-3, L=5), (char_lstm,)),
+)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
-from entropy_sgd.lab.report.runs import Run
+from entropy_sgd.lab import metrics
+from entropy_sgd.lab.runs.reading import Run
 
-# Okabe and Ito's colours, told apart by colour-blind readers too.
+# Okabe and Ito's colours, which colour-blind readers can tell apart.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 
 STYLE: dict[Any, Any] = {
@@ -25,31 +27,43 @@ STYLE: dict[Any, Any] = {
     "svg.fonttype": "path",  # looks alike in every browser
 }
 
-PANELS: dict[str, tuple[str, str, bool]] = {
-    "loss": ("Training loss", "cross-entropy at x′", True),
-    "validation_loss": ("Validation loss", "cross-entropy at x", True),
-    "error": ("Validation error", "%", True),
-    "perplexity": ("Validation perplexity", "perplexity", True),
-    "nats": ("Validation cross-entropy", "nats per character", False),
-    "lr": ("Learning rate", "η", True),
-    "gamma": ("Scope", "γ", True),
-    "angle": ("Local-entropy gradient against the gradient", "angle, degrees", False),
-    "x_minus_mu": ("Local-entropy gradient", "‖x − μ‖", True),
+
+@dataclass(frozen=True)
+class Panel:
+    """How a measurement is drawn."""
+
+    title: str
+    axis: str
+    logarithmic: bool = True
+
+
+LOSSES = {
+    "loss": Panel("Training loss", "loss at the trained weights"),
+    "validation_loss": Panel("Validation loss", "loss at the judged weights"),
 }
-"""The measurements drawn: title, label, and whether the axis is logarithmic."""
+DIAGNOSTICS = {
+    "lr": Panel("Learning rate", "η"),
+    "gamma": Panel("Scope", "γ"),
+    "angle": Panel("Local-entropy gradient against the gradient", "angle, degrees", False),
+    "x_minus_mu": Panel("Local-entropy gradient", "‖x − μ‖"),
+}
+
+
+def panel(key: str) -> Panel:
+    """How the measurement of that name is drawn; one that is none of the above is a metric."""
+    metric = metrics.get(key)
+    return (LOSSES | DIAGNOSTICS).get(key) or Panel(metric.title, metric.axis, metric.logarithmic)
 
 
 def draw(runs: Sequence[Run]) -> dict[str, Figure]:
     """A figure for each measurement that any of the runs has."""
     labels = list(dict.fromkeys(run.label for run in runs))
     figures: dict[str, Figure] = {}
-    shown = [
-        key for key in PANELS if key not in ("nats", "perplexity") or any(run.metric == key for run in runs)
-    ]
-    for key in shown:
+    judged = dict.fromkeys(run.metric for run in runs if run.metric not in LOSSES)
+    for key in (*LOSSES, *judged, *DIAGNOSTICS):
         if not any(run.series(key)[0] for run in runs):
             continue
-        title, label, logarithmic = PANELS[key]
+        how = panel(key)
         with mpl.rc_context(STYLE):
             figure = Figure(figsize=(5.2, 3.4), layout="constrained")
             axes = figure.subplots()
@@ -65,9 +79,9 @@ def draw(runs: Sequence[Run]) -> dict[str, Figure]:
                 axes.plot(
                     epochs, values, color=colour, label=name, marker=marker, markersize=3, linewidth=1.2
                 )
-            axes.set(title=title, xlabel="effective epochs", ylabel=label)
+            axes.set(title=how.title, xlabel="effective epochs", ylabel=how.axis)
             positive = all(value > 0 for run in runs for value in run.series(key)[1])
-            if logarithmic and positive:
+            if how.logarithmic and positive:
                 axes.set_yscale("log")
             figure.legend(loc="outside lower center", ncols=2 if len(named) > 3 else 3, frameon=False)
             figures[key] = figure

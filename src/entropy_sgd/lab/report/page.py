@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from entropy_sgd.lab import LabError
+from entropy_sgd.lab.comparison.table import cells, tabulate
 from entropy_sgd.lab.report import figures
-from entropy_sgd.lab.report.runs import Run, collect
-from entropy_sgd.lab.training.folder import flatten
-from entropy_sgd.lab.training.table import cells, tabulate
+from entropy_sgd.lab.runs.reading import Run, collect
+from entropy_sgd.lab.runs.records import flatten
 
 NAME = "report.html"
 
@@ -28,8 +28,6 @@ td { font-variant-numeric: tabular-nums; } td.same { color: #888; }
 .figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(22rem, 1fr)); gap: 1rem; }
 figure { margin: 0; } figure svg { width: 100%; height: auto; }
 """
-
-DIAGNOSTICS = ("lr", "gamma", "angle", "x_minus_mu")
 
 
 def write(paths: Sequence[Path], out: Path) -> Path:
@@ -59,8 +57,8 @@ def render(runs: Sequence[Run], drawn: dict[str, str]) -> str:
     notes += [str(summary["reason"]) for summary in outcome if summary["status"] == "diverged"]
     headings, lines = cells(tabulate(outcome)) if outcome else ([], [])
     drawings = {key: _isolate(key, svg) for key, svg in drawn.items()}
-    results = "".join(text for key, text in drawings.items() if key not in DIAGNOSTICS)
-    diagnostics = "".join(text for key, text in drawings.items() if key in DIAGNOSTICS)
+    results = "".join(text for key, text in drawings.items() if key not in figures.DIAGNOSTICS)
+    diagnostics = "".join(text for key, text in drawings.items() if key in figures.DIAGNOSTICS)
     sections = [
         ("Results", _table(headings, lines) + "".join(f"<p>{html.escape(note)}</p>" for note in notes)),
         ("Curves", f'<div class="figures">{results}</div>'),
@@ -71,7 +69,7 @@ def render(runs: Sequence[Run], drawn: dict[str, str]) -> str:
     ]
     body = "".join(f"<section><h2>{title}</h2>{content}</section>" for title, content in sections)
     lead = "Curves are drawn against effective epochs: gradient evaluations × batch / data size. "
-    lead += "Validation is at the outer weights x."
+    lead += "Validation is at the weights that each method judges: the outer weights x, or an average."
     title = html.escape(", ".join(dict.fromkeys(run.recipe for run in runs)))
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
@@ -89,7 +87,7 @@ def _one_of_each(runs: Sequence[Run]) -> list[Run]:
 def _isolate(key: str, svg: str) -> str:
     """A figure whose identifiers do not clash with those of the other figures on the page."""
     svg = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{key}-", svg)
-    return f'<figure role="img" aria-label="{html.escape(figures.PANELS[key][0])}">{svg}</figure>'
+    return f'<figure role="img" aria-label="{html.escape(figures.panel(key).title)}">{svg}</figure>'
 
 
 def _table(headings: Sequence[str], lines: Sequence[Sequence[str]]) -> str:

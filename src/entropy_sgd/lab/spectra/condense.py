@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from entropy_sgd.lab.training.folder import Record
+from entropy_sgd.lab.runs.records import Record
 from entropy_sgd.landscape import SpectralDensity
 
 THRESHOLDS = (1e-5, 1e-4, 1e-3, 1e-2)

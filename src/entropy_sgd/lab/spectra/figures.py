@@ -13,8 +13,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from entropy_sgd.lab.report.figures import COLOURS, STYLE, save
-from entropy_sgd.lab.spectra import files
-from entropy_sgd.lab.training.folder import Record
+from entropy_sgd.lab.runs.records import Record
+from entropy_sgd.lab.spectra import measurements
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ EMPTY = 0.5
 
 def write(folder: Path, out: Path) -> list[str]:
     """Draw what the files in `folder` allow into `out`; a line for each file written, or figure missing."""
-    records = files.read([folder])
+    records = measurements.read([folder])
     lines: list[str] = []
     for name, panel in FIGURES.items():
         mine = [record for record in records if panel.shows(record)]

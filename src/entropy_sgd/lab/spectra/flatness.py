@@ -10,9 +10,9 @@ from rich.console import Console
 from rich.table import Table
 
 from entropy_sgd.lab import LabError, unknown
-from entropy_sgd.lab.spectra import files
-from entropy_sgd.lab.training.folder import Record, write_json
-from entropy_sgd.lab.training.statistics import Difference, Spread, paired_difference, spread
+from entropy_sgd.lab.comparison.seeds import Difference, Spread, paired_difference, spread
+from entropy_sgd.lab.runs.records import Record, write_json
+from entropy_sgd.lab.spectra import measurements
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ def compare(
 
     `baseline` is the recipe to which the others' differences are taken: the first one if not given.
     """
-    records = files.read(paths)
+    records = measurements.read(paths)
     names = [record["recipe"] for record in records]
     if baseline is not None and baseline not in names:
         raise unknown("recipe in these files", baseline, dict.fromkeys(names))

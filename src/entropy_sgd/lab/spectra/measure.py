@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import json
-import math
 import shlex
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Literal
 
 import torch
 
-from entropy_sgd.lab import LabError
-from entropy_sgd.lab.recipes import options
-from entropy_sgd.lab.report.runs import Run
+from entropy_sgd.lab import LabError, methods
+from entropy_sgd.lab.runs import checkpoint, environment
+from entropy_sgd.lab.runs.reading import Run, read_recipe, require_finished
+from entropy_sgd.lab.runs.records import Record, read_json, write_json
 from entropy_sgd.lab.spectra import condense
-from entropy_sgd.lab.spectra.trained import Trained, load, read_recipe, require_finished
-from entropy_sgd.lab.training import checkpoint, environment, optimizers
-from entropy_sgd.lab.training.folder import Record, read_json, write_json
+from entropy_sgd.lab.spectra.how import LocalEntropy, Measurement, Spectrum
+from entropy_sgd.lab.spectra.trained import Trained, load
 from entropy_sgd.landscape import (
     fisher_diagonal,
     hessian_eigenvalues,
@@ -30,110 +28,61 @@ from entropy_sgd.landscape import (
     spectral_density,
 )
 
-Dtype = Literal["float64", "float32"]
-
 SAMPLES = 2048
 """Training samples that the loss is taken over, if not said otherwise."""
 
 
-@dataclass(frozen=True)
-class Spectrum:
-    """How a spectrum is measured."""
-
-    method: Literal["exact", "lanczos", "fisher"]
-    samples: int | None = None
-    batch: int = 256
-    dtype: Dtype = "float64"
-    probes: int = 8
-    steps: int = 100
-
-    @property
-    def label(self) -> str:
-        """The method, as part of a file's name."""
-        return "fisher-samples" if self.method == "fisher" and self.samples is not None else self.method
-
-    def check(self, run: Run) -> None:
-        """Refuse a run that this method does not fit."""
-        optimizer = read_recipe(run).optimizer
-        if self.label == "fisher" and not isinstance(optimizer, options.Adam):
-            raise LabError(
-                f"--method fisher reads the moments of the gradient that Adam keeps, and {run.path} was "
-                f"trained by {run.recipe}: give --samples to take the gradients of that many samples instead"
-            )
-
-    def measure(self, trained: Trained, rows: Path | None) -> Record:
-        """The spectrum at the outer weights."""
-        measured = trained.model, trained.loss_fn, trained.batches
-        dtype = getattr(torch, self.dtype)
-        match self.label:
-            case "exact":
-                what, values = "Hessian", hessian_eigenvalues(*measured, dtype=dtype, checkpoint=rows)
-            case "lanczos":
-                found = spectral_density(*measured, probes=self.probes, steps=self.steps, dtype=dtype)
-                return {"of": "Hessian", "spectrum": condense.density(found)}
-            case "fisher":
-                what, values = "Fisher diagonal from Adam's moments", _fisher_from_moments(trained)
-            case _:
-                what, values = "Fisher diagonal from samples", fisher_diagonal(*measured, dtype=dtype)
-        return {"of": what, "spectrum": condense.eigenvalues(values)}
+def spectrum(how: Spectrum, trained: Trained, rows: Path | None) -> Record:
+    """The spectrum at the weights of the run."""
+    measured = trained.model, trained.loss_fn, trained.batches
+    dtype = getattr(torch, how.dtype)
+    match how.label:
+        case "exact":
+            what, values = "Hessian", hessian_eigenvalues(*measured, dtype=dtype, checkpoint=rows)
+        case "lanczos":
+            found = spectral_density(*measured, probes=how.probes, steps=how.steps, dtype=dtype)
+            return {"of": "Hessian", "spectrum": condense.density(found)}
+        case "fisher":
+            what, values = "Fisher diagonal from Adam's moments", _fisher_from_moments(trained)
+        case _:
+            what, values = "Fisher diagonal from samples", fisher_diagonal(*measured, dtype=dtype)
+    return {"of": what, "spectrum": condense.eigenvalues(values)}
 
 
-@dataclass(frozen=True)
-class LocalEntropy:
-    """How local entropies are measured."""
-
-    gamma: tuple[float, ...]
-    method: Literal["laplace", "langevin"] = "laplace"
-    samples: int | None = None
-    batch: int = 256
-    dtype: Dtype = "float64"
-    probes: int = 16
-    steps: int | None = None
-    chains: int = 2
-
-    def __post_init__(self) -> None:
-        if not self.gamma:
-            raise LabError("give at least one --gamma")
-        for gamma in self.gamma:
-            if not 0 < gamma < math.inf:
-                raise LabError(f"gamma must be a finite number above 0, got {gamma}")
-
-    @property
-    def label(self) -> str:
-        """The method, as part of a file's name."""
-        return self.method
-
-    def check(self, run: Run) -> None:
-        """Every run will do."""
-
-    def measure(self, trained: Trained, rows: Path | None) -> Record:
-        """F(x, gamma) for each gamma; Laplace's integral does not exist for those that are too small."""
-        measured = trained.model, trained.loss_fn, trained.batches
-        dtype = getattr(torch, self.dtype)
-        if self.method == "laplace":
-            expansion = laplace_expansion(*measured, probes=self.probes, steps=self.steps, dtype=dtype)
-            at = expansion.local_entropy
-        else:
-            at = partial(
-                network_local_entropy,
-                *measured,
-                method="langevin",
-                steps=self.steps,
-                chains=self.chains,
-                dtype=dtype,
-            )
-        entries: list[Record] = []
-        for gamma in self.gamma:
-            try:
-                entries.append({"gamma": gamma, **asdict(at(gamma))})
-            except ValueError as error:
-                entries.append({"gamma": gamma, "reason": str(error)})
-        if not any("value" in entry for entry in entries):
-            raise LabError("; ".join(dict.fromkeys(entry["reason"] for entry in entries)))
-        return {"of": "local entropy", "local_entropy": entries}
+def local_entropies(how: LocalEntropy, trained: Trained) -> Record:
+    """F(x, gamma) for each gamma; Laplace's integral does not exist for those that are too small."""
+    measured = trained.model, trained.loss_fn, trained.batches
+    dtype = getattr(torch, how.dtype)
+    if how.method == "laplace":
+        expansion = laplace_expansion(*measured, probes=how.probes, steps=how.steps, dtype=dtype)
+        at = expansion.local_entropy
+    else:
+        at = partial(
+            network_local_entropy,
+            *measured,
+            method="langevin",
+            steps=how.steps,
+            chains=how.chains,
+            dtype=dtype,
+        )
+    entries: list[Record] = []
+    for gamma in how.gamma:
+        try:
+            entries.append({"gamma": gamma, **asdict(at(gamma))})
+        except ValueError as error:
+            entries.append({"gamma": gamma, "reason": str(error)})
+    if not any("value" in entry for entry in entries):
+        raise LabError("; ".join(dict.fromkeys(entry["reason"] for entry in entries)))
+    return {"of": "local entropy", "local_entropy": entries}
 
 
-Measurement = Spectrum | LocalEntropy
+def check(how: Measurement, run: Run) -> None:
+    """Refuse a run that this measurement does not fit."""
+    if how.label == "fisher" and not methods.of(read_recipe(run).optimizer).keeps_moments:
+        raise LabError(
+            f"--method fisher reads the moments of the gradient that Adam keeps, and {run.path} was "
+            f"trained by {run.recipe}: give --samples to take the gradients of that many samples instead"
+        )
 
 
 def destinations(runs: list[Run], how: Measurement, out: Path) -> list[Path]:
@@ -173,7 +122,7 @@ def measure(
     kept: list[Record | None] = []
     for run, path in zip(runs, paths, strict=True):
         require_finished(run)
-        how.check(run)
+        check(how, run)
         kept.append(None if overwrite or not path.exists() else _kept(path, run, how))
     records: list[Record] = []
     for run, path, before in zip(runs, paths, kept, strict=True):
@@ -196,7 +145,10 @@ def _measure(
     loss, gradient_norm = trained.loss_and_gradient_norm()
     began = time.monotonic()
     try:
-        found = how.measure(trained, rows)
+        if isinstance(how, Spectrum):
+            found = spectrum(how, trained, rows)
+        else:
+            found = local_entropies(how, trained)
     except MemoryError as error:
         raise LabError(f"{error} (--dtype float32, --method lanczos)") from error
     except (ValueError, ImportError) as error:  # what the measurement refuses, for one of its arguments
@@ -259,7 +211,7 @@ def _fisher_from_moments(trained: Trained) -> torch.Tensor:
     if state is None:
         raise LabError(f"{trained.run.path} has no {checkpoint.NAME}: Adam's moments are kept there")
     seed = trained.run.settings["seed"]
-    optimizer = optimizers.build(trained.recipe.optimizer, trained.model.parameters(), seed)
+    optimizer = methods.build(trained.recipe.optimizer, trained.model, seed=seed, steps=state["total"])
     optimizer.load_state_dict(state["optimizer"])
     return fisher_diagonal(optimizer)
 

@@ -1,4 +1,4 @@
-"""What the terminal says of a measurement."""
+"""Showing a measurement on the terminal."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from entropy_sgd.lab.runs.records import Record
 from entropy_sgd.lab.training.display import duration
-from entropy_sgd.lab.training.folder import Record
 
 
 def show(console: Console, path: Path, record: Record) -> None:

@@ -11,31 +11,52 @@ from rich.console import Console, RenderableType
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from entropy_sgd.lab.recipes import Metric
+from entropy_sgd.lab import metrics
 
 REFRESH = 0.2
 """Seconds between updates of the live line."""
 PATIENCE = 60.0
 """Seconds after which a plain line is printed between evaluations too."""
 
-SHOWN: dict[str, tuple[str, Callable[[float], str]]] = {
-    "loss": ("loss", lambda value: f"{value:.4f}"),
-    "error": ("validation error", lambda value: f"{value:.2f} %"),
-    "perplexity": ("validation perplexity", lambda value: f"{value:.2f}"),
-    "nats": ("validation nats", lambda value: f"{value:.4f}"),
+Shown = tuple[str, Callable[[float], str]]
+"""The label of a value, and how it is written."""
+
+DIAGNOSTICS: dict[str, Shown] = {
     "lr": ("lr", lambda value: f"{value:.3g}"),
     "gamma": ("γ", lambda value: f"{value:.3g}"),
     "angle": ("angle", lambda value: f"{value:.0f}°"),
 }
 
 
+def shown(metric: str) -> dict[str, Shown]:
+    """What the line has, in order, for a run that is judged by `metric`."""
+    known = metrics.get(metric)
+    key = "validation_loss" if metric == "loss" else metric
+    return {
+        "loss": ("loss", lambda value: f"{value:.4f}"),
+        key: (f"validation {metric}", lambda value: f"{known.number(value)}{known.unit}"),
+        **DIAGNOSTICS,
+    }
+
+
 def duration(seconds: float) -> str:
-    """Seconds as people say them."""
+    """Seconds as hours, minutes and seconds."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return (
         f"{hours} h {minutes:02} min" if hours else f"{minutes} min {rest:02} s" if minutes else f"{rest} s"
     )
+
+
+def describe(summary: dict[str, Any]) -> str:
+    """The outcome in a few words."""
+    metric = metrics.get(summary["metric"])
+    parts = [
+        f"{part} {metric.phrase.format(metric.number(summary[part][summary['metric']]))}"
+        for part in ("validation", "test")
+        if summary[part] is not None
+    ]
+    return ", ".join(parts) or "no validation data"
 
 
 def say(console: Console, text: str) -> None:
@@ -68,9 +89,9 @@ class _TwoLines(Progress):
 class Display:
     """The progress of one run, on `console`."""
 
-    def __init__(self, console: Console, title: str, epochs: float, metric: Metric) -> None:
+    def __init__(self, console: Console, title: str, epochs: float, metric: str) -> None:
         self.console, self.title, self.epochs = console, title, epochs
-        self._shown = [key for key in SHOWN if key not in ("error", "perplexity", "nats") or key == metric]
+        self._shown = shown(metric)
         self._values: dict[str, Any] = {}
         self._begun: tuple[float, float] | None = None
         self._refreshed, self._printed = -math.inf, time.monotonic()
@@ -111,7 +132,7 @@ class Display:
             self.say(f"{self.title}  epoch {record['epoch']:.2f}/{self.epochs:g}  {self._text()}{left}")
 
     def _text(self) -> str:
-        entries = [(*SHOWN[key], self._values[key]) for key in self._shown if key in self._values]
+        entries = [(*how, self._values[key]) for key, how in self._shown.items() if key in self._values]
         return "  ".join(f"{label} {form(value)}" for label, form, value in entries)
 
     def _left(self, epoch: float, now: float) -> str:

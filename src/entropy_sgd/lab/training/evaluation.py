@@ -1,34 +1,32 @@
-"""Judging a run: always at the outer weights x, with batch statistics that belong to x."""
+"""Evaluating at the weights that the method wants judged, not at those that happen to be trained."""
 
 from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import contextmanager
+from typing import Any
 
-import torch
-
-from entropy_sgd import LocalEntropy, recalibrate_batchnorm
-from entropy_sgd.lab.training.tasks import Task
+from entropy_sgd import recalibrate_batchnorm
+from entropy_sgd.lab.methods import Method
+from entropy_sgd.lab.tasks import Task
 
 
 @contextmanager
-def outer_weights(task: Task, optimizer: torch.optim.Optimizer) -> Generator[None]:
-    """Inside, the model is in evaluation mode and holds x and the batch statistics of x.
+def judged_weights(task: Task, method: Method[Any], optimizer: Any) -> Generator[None]:
+    """Inside, the model is in evaluation mode and holds the weights to judge and their batch statistics.
 
-    The statistics gathered in training belong to the wandering x′; those of x are computed anew from training
-    data. Afterwards weights and statistics are those of training again, and no generator has moved.
+    The statistics gathered in training belong to the weights that were trained; those of the weights to judge
+    are recomputed from training data. Afterwards weights and statistics are those of training again, and
+    no generator has moved.
     """
     model = task.model
     kept = [buffer.clone() for buffer in model.buffers()]
-    if isinstance(optimizer, LocalEntropy):
-        optimizer.eval()
-    try:
-        recalibrate_batchnorm(model, task.statistics_batches())
-        model.eval()
-        yield
-    finally:
-        model.train()
-        for buffer, before in zip(model.buffers(), kept, strict=True):
-            buffer.copy_(before)
-        if isinstance(optimizer, LocalEntropy):
-            optimizer.train()
+    with method.judged(optimizer):
+        try:
+            recalibrate_batchnorm(model, task.statistics_batches())
+            model.eval()
+            yield
+        finally:
+            model.train()
+            for buffer, before in zip(model.buffers(), kept, strict=True):
+                buffer.copy_(before)

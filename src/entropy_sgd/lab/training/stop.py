@@ -1,4 +1,4 @@
-"""Asked to stop: Ctrl-C and SIGTERM are noted, and heeded between two steps."""
+"""Stopping: Ctrl-C and SIGTERM are noted and take effect between two steps."""
 
 from __future__ import annotations
 

@@ -2,12 +2,14 @@
 
     v  = (1 - xi) v - inner_lr dx' + sqrt(a inner_lr) noise N(0, I)         a = 1 - inner_momentum
     x' = x' + v
-    xi = xi + |v|^2 / n - inner_lr T                                        T = noise^2 / 2, xi = a at first
+    xi = xi + (1 - xi / 2) |v|^2 / n - inner_lr T                           T = noise^2 / 2, xi = a at first
 
 The friction xi is not fixed: it grows while the kinetic energy of the n elements exceeds what the temperature
 T allows, and falls otherwise. So it also absorbs the noise of mini-batches, whose strength nobody knows, and
 the stationary law stays exp(-f / T). These are Ding et al.'s equations for U = f / T with h^2 = inner_lr T,
-their h p as v and their h xi as xi. Each parameter tensor has a thermostat of its own.
+their h p as v and their h xi as xi, but for the factor 1 - xi / 2, which goes to 1 with h: a velocity that a
+discrete step damps by 1 - xi has an energy of inner_lr T / (1 - xi / 2) where x' has the temperature T, and
+without the factor x' would be too cold by xi / 2. Each parameter tensor has a thermostat of its own.
 """
 
 from __future__ import annotations
@@ -60,7 +62,7 @@ class SGNHT(Rule):
         v = (1 - xi) * v - h.inner_lr * dx
         if z is not None:
             v = v + sqrt(a * h.inner_lr) * h.noise * z
-        xi = xi + v.square().mean() - h.inner_lr * T
+        xi = xi + (1 - xi / 2) * v.square().mean() - h.inner_lr * T
         return x_prime + v, (v, xi)
 
     def step_(
@@ -84,5 +86,5 @@ class SGNHT(Rule):
         energies = sharding.totals([u.square().sum() for u in v], owners)
         for friction, energy, p in zip(xi, energies, owners, strict=True):
             n = max(1, p.numel() * (2 if p.is_complex() else 1))
-            friction.add_(energy / n - h.inner_lr * T)
+            friction.add_((1 - friction / 2) * energy / n - h.inner_lr * T)
         torch._foreach_add_(x_prime, v)

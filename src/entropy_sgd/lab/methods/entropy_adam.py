@@ -1,0 +1,45 @@
+"""Entropy-Adam (Section 5.4.2): `EntropyAdam`, Algorithm 1 with Adam as the outer update."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from entropy_sgd.lab.methods.base import ADAM_RATES, BETAS, Hints, arguments
+from entropy_sgd.lab.methods.langevin import FIXED, SEARCH, AroundAlgorithm1, InnerOptions, inner_defaults
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+@dataclass(frozen=True, kw_only=True)
+class EntropyAdamOptions(InnerOptions):
+    """Entropy-Adam: Algorithm 1 with Adam as the outer update (Section 5.4.2)."""
+
+    lr: float
+    """Outer learning rate at the start; the recipe's drops divide it."""
+    betas: tuple[float, float]
+    """Decay of the running averages of the local-entropy gradient and of its square."""
+
+
+class EntropyAdam(AroundAlgorithm1[EntropyAdamOptions]):
+    """Algorithm 1 with Adam outside."""
+
+    name = "entropy-adam"
+    options = EntropyAdamOptions
+    search = {"lr": ADAM_RATES, "betas": BETAS, **SEARCH}
+
+    def defaults(self, hints: Hints) -> EntropyAdamOptions:
+        # Section 5.4.2 has 5 times Adam's rate outside, and β₁ = 0.5
+        lr = 5 * hints.adam_lr
+        return EntropyAdamOptions(lr=lr, betas=(0.5, 0.999), **inner_defaults(hints))
+
+    def build(self, options: EntropyAdamOptions, model: nn.Module, *, seed: int, steps: int) -> Any:
+        import entropy_sgd
+
+        chosen = arguments(options)
+        gamma = entropy_sgd.scoping.Exponential(chosen.pop("gamma0"), chosen.pop("gamma1"))
+        return entropy_sgd.EntropyAdam(model.parameters(), gamma=gamma, seed=seed, **chosen, **FIXED)
+
+
+METHOD = EntropyAdam()

@@ -1,0 +1,318 @@
+"""A run, from the first batch to the summary.
+
+Progress is counted in effective epochs, gradient evaluations x batch / data size, for every method alike,
+those of all processes together where there are several. Everything the next step depends on is in the
+checkpoint, so that a run that was stopped anywhere continues to the same bits.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from contextlib import ExitStack, closing
+from dataclasses import asdict, dataclass, fields
+from functools import partial
+from pathlib import Path
+
+import torch
+from rich.console import Console
+
+from entropy_sgd.lab import Diverged, Interrupted, LabError, methods, tasks
+from entropy_sgd.lab.data.batches import seed_from
+from entropy_sgd.lab.runs import checkpoint
+from entropy_sgd.lab.runs.folder import WEIGHTS, RunFolder, Settings
+from entropy_sgd.lab.runs.records import Record
+from entropy_sgd.lab.training import acceleration
+from entropy_sgd.lab.training.display import Display, describe, duration, say
+from entropy_sgd.lab.training.evaluation import judged_weights
+from entropy_sgd.lab.training.gradient import Gradient, generators, set_generators
+from entropy_sgd.lab.training.log import Log
+from entropy_sgd.lab.training.processes import Processes
+from entropy_sgd.lab.training.stop import StopSignals
+
+
+def train(
+    settings: Settings,
+    folder: RunFolder,
+    *,
+    data_dir: Path | None = None,
+    device: str = "auto",
+    checkpoint_seconds: float = 30.0,
+    console: Console | None = None,
+    processes: Processes | None = None,
+) -> Record:
+    """Train as `settings` say, in `folder`, from its checkpoint if it has one, and return the summary.
+
+    All of `processes` call this; only their lead reads or writes the folder.
+    """
+    processes = processes or Processes()
+    console = (console or Console()) if processes.lead else Console(quiet=True, force_terminal=False)
+    summary = processes.first(lambda: folder.summary)
+    if summary is not None and summary["status"] == "finished":
+        say(console, f"{folder.path} is finished already")
+        return summary
+    with acceleration.threads(settings.recipe.threads):
+        trainer = Trainer(settings, folder, processes, console, data_dir, device)
+        trainer.resume()
+        return trainer.run(checkpoint_seconds)
+
+
+@dataclass
+class Progress:
+    """How far a run is; part of its checkpoint."""
+
+    total: int
+    """Steps of the whole run; fewer than the recipe's epochs make, once `stop_at_loss` is reached."""
+    step: int = 0
+    seconds: float = 0.0
+    losses: float = 0.0
+    """Sum of the `count` losses since the last line of metrics.jsonl."""
+    count: int = 0
+
+
+class Trainer:
+    """One run that is not finished: prepared on construction, then `resume` and `run`."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        folder: RunFolder,
+        processes: Processes,
+        console: Console,
+        data_dir: Path | None,
+        device: str,
+    ) -> None:
+        self.settings, self.recipe, self.folder = settings, settings.recipe, folder
+        self.processes, self.console = processes, console
+        self.title = f"{self.recipe.name} seed {settings.seed}"
+        options = self.recipe.optimizer
+        self.method = methods.of(options)
+        self.cost = self.method.evaluations(options)
+        with processes.together():
+            chosen = processes.device(device)
+            acceleration.require_compiler(self.recipe, chosen)
+            self.task = tasks.load(
+                self.recipe,
+                seed=settings.seed,
+                final=settings.final,
+                device=chosen,
+                data_dir=data_dir,
+                share=tasks.Share(processes.rank, processes.size),
+            )
+            self.steps_per_epoch = self.task.size / (self.task.batch * self.cost)
+            self.progress = Progress(max(1, round(self.recipe.epochs * self.steps_per_epoch)))
+            self.optimizer = methods.build(
+                options, self.task.model, seed=settings.seed, steps=self.progress.total
+            )
+        self.base_lr = self.optimizer.param_groups[0]["lr"]
+        self.notes = self.method.notes(options, self.progress.total)
+        self.judged: dict[str, float] | None = None
+        """The evaluation at the last step, if this process has made it."""
+
+    # ---- before the first step ----
+
+    def resume(self) -> None:
+        """Make the forward pass ready, then go to where the checkpoint is, if there is one."""
+        processes, task = self.processes, self.task
+        if not processes.lead:  # the same initial weights, and a dropout of its own
+            torch.manual_seed(seed_from(f"{self.settings.seed} rank {processes.rank}"))
+        own = self._own_state()
+        self._wrap()
+        saved, complaints = processes.first(lambda: checkpoint.load(self.folder.path))
+        self.metrics_size, self.greeting = 0, [f"note: {note}" for note in self.folder.notes]
+        self.greeting += [f"note: {text}: the one before it is used" for text in complaints]
+        if saved is not None:
+            known = {field.name: saved[field.name] for field in fields(Progress) if field.name in saved}
+            self.progress = Progress(**{"total": self.progress.total, **known})
+            self.metrics_size = saved["metrics_size"]
+            task.model.load_state_dict(saved["model"])
+            self.optimizer.load_state_dict(saved["optimizer"])
+            own = saved if processes.lead else saved["others"][processes.rank - 1]
+            self.greeting.append(f"resumed at step {self.progress.step} of {self.progress.total}")
+        self.greeting += [f"note: {note}" for note in self.notes]
+        task.load_state_dict(own["task"])
+        set_generators(own["generators"])
+
+    def _wrap(self) -> None:
+        """Let training batches go through DistributedDataParallel and the compiler, where they are wanted."""
+        self.task.forward = self.processes.parallel(self.task.model)
+        if self.recipe.compile:
+            say(self.console, f"compiling {self.recipe.network}, which may take a minute or two")
+            acceleration.compile_forward(self.task)
+        if self.processes.size > 1 or self.recipe.compile:
+            # DDP orders its sums by the arrival of the first gradients it sees. These are for that alone, or
+            # the first step of a resumed run would be rounded in another order than that of one never
+            # stopped. What cannot be compiled shows here too, before anything is written.
+            with self.processes.together():
+                acceleration.try_out(self.task)
+
+    def _own_state(self) -> Record:
+        """What each process has for itself."""
+        return {"task": self.task.state_dict(), "generators": generators()}
+
+    # ---- the run ----
+
+    def run(self, checkpoint_seconds: float) -> Record:
+        """Take all steps that are left and write the summary."""
+        recipe, processes = self.recipe, self.processes
+        files = ExitStack()
+        try:
+            with processes.together():
+                if processes.lead:
+                    self.log = files.enter_context(
+                        closing(Log(self.folder.path, self.metrics_size, self.progress.step))
+                    )
+            display = Display(self.console, self.title, recipe.epochs, recipe.metric)
+            with StopSignals() as self.stop, display as self.display:
+                for line in self.greeting:
+                    display.say(line)
+                self._steps(checkpoint_seconds)
+                summary = processes.first(self._conclude)
+                took = duration(self.progress.seconds)
+                display.say(f"{self.title}: {describe(summary)} in {took}: {self.folder.path}")
+                (signum,) = processes.max(self.stop.received or 0)
+                if signum:  # so that a comparison does not start the next run
+                    raise Interrupted(int(signum), f"stopped after the end of {self.title}")
+                return summary
+        except Diverged as error:
+            known = {"recipe": recipe.name, "seed": self.settings.seed}
+            reason = {"status": "diverged", **known, "reason": str(error)}
+            processes.first(lambda: self.folder.write_summary(reason))
+            raise Diverged(
+                f"{self.title}: {error}. The last good checkpoint is kept in {self.folder.path}"
+            ) from None
+        except OSError as error:
+            raise LabError(
+                f"cannot go on writing to {self.folder.path}: {error}. The last checkpoint is intact."
+            ) from error
+        finally:
+            files.close()
+
+    def _steps(self, checkpoint_seconds: float) -> None:
+        """Step, measure and save until the end, or until a signal comes."""
+        recipe, progress, processes = self.recipe, self.progress, self.processes
+        saved_at = time.monotonic()
+        began = saved_at - progress.seconds
+        pause = checkpoint_seconds
+        while progress.step < progress.total:
+            lr = self._step()
+            now = time.monotonic()
+            progress.seconds = now - began
+            self.display.advance(self.epoch, now)
+            evaluating = progress.step == progress.total or self._passes(recipe.evaluate_every)
+            if evaluating or self._passes(recipe.log_every):
+                self.judged, reached = processes.first(partial(self._measure, lr, evaluating=evaluating))
+                progress.losses, progress.count = 0.0, 0
+                if reached:
+                    progress.total = progress.step
+            # a signal or a clock of one process counts for all
+            signum, due = processes.max(self.stop.received or 0, now - saved_at >= pause)
+            if signum or due or progress.step == progress.total:
+                before = time.monotonic()
+                states = processes.gather(self._own_state())
+                processes.first(partial(self._save, *states))
+                saved_at = time.monotonic()
+                if checkpoint_seconds > 0:
+                    # saving large networks must not take more than a twentieth of the time
+                    pause = max(checkpoint_seconds, 20 * (saved_at - before))
+            if signum and progress.step < progress.total:
+                where = f"step {progress.step} of {progress.total}"
+                raise Interrupted(int(signum), f"stopped at {where}, and saved: use --resume")
+
+    def _step(self) -> float:
+        """One step of the method on the next batch; returns its learning rate."""
+        lr = self.base_lr * self.recipe.drops.scale(self.epoch)
+        for group in self.optimizer.param_groups:
+            group["lr"] = lr
+        gradient = Gradient(
+            self.task,
+            self.processes,
+            clip_norm=self.recipe.clip_norm,
+            repeated=self.cost > 1,
+            where=f"step {self.progress.step + 1} of {self.progress.total}",
+        )
+        self.method.step(self.optimizer, gradient)
+        self.progress.step += 1
+        self.progress.losses += gradient.value
+        self.progress.count += 1
+        return lr
+
+    @property
+    def epoch(self) -> float:
+        """Effective epochs so far."""
+        return self.progress.step / self.steps_per_epoch
+
+    def _passes(self, period: float) -> bool:
+        """Whether the last step reached a whole multiple of `period` effective epochs."""
+        steps, step = period * self.steps_per_epoch, self.progress.step
+        return math.floor(step / steps + 1e-9) > math.floor((step - 1) / steps + 1e-9)
+
+    # ---- in the lead alone, as the files are ----
+
+    def _measure(self, lr: float, *, evaluating: bool) -> tuple[dict[str, float] | None, bool]:
+        """Write a line of metrics; also the evaluation, and whether `stop_at_loss` is reached."""
+        progress, task, wanted = self.progress, self.task, self.recipe.stop_at_loss
+        record: Record = {
+            "step": progress.step,
+            "epoch": self.epoch,
+            "loss": progress.losses / progress.count,
+            "lr": lr,
+            "seconds": progress.seconds,
+            **self.method.diagnostics(self.optimizer),
+        }
+        judged, reached = None, False
+        if evaluating and task.validated:
+            with judged_weights(task, self.method, self.optimizer):
+                judged = task.judge("validation")
+            if not math.isfinite(judged["loss"]):
+                raise Diverged(f"a validation loss of {judged['loss']} at {self._where}")
+            record |= {"validation_loss" if key == "loss" else key: judged[key] for key in judged}
+        if evaluating and wanted is not None:
+            with judged_weights(task, self.method, self.optimizer):
+                record["training_loss"] = task.judge("training")["loss"]
+            reached = record["training_loss"] <= wanted
+            if not reached and progress.step == progress.total:
+                self.display.say(
+                    f"note: the training loss, {record['training_loss']:.4g}, is still above stop_at_loss, "
+                    f"{wanted:g}"
+                )
+        self.log.write(record)
+        self.display.show(record, evaluated=evaluating)
+        return judged, reached
+
+    @property
+    def _where(self) -> str:
+        return f"step {self.progress.step} of {self.progress.total}"
+
+    def _save(self, lead: Record, *others: Record) -> None:
+        """Write a checkpoint of weights that are finite."""
+        state = {"model": self.task.model.state_dict(), "optimizer": self.optimizer.state_dict(), **lead}
+        if not all(bool(value.isfinite().all()) for value in state["model"].values()):
+            raise Diverged(f"weights that are not finite at {self._where}")
+        counts = {**asdict(self.progress), "metrics_size": self.log.sync()}
+        checkpoint.save(self.folder.path, {**counts, **state, "others": others})
+
+    def _conclude(self) -> Record:
+        """Keep the judged weights, judge them, on the test set too if the run is final; the summary."""
+        task, settings, judged = self.task, self.settings, self.judged
+        with judged_weights(task, self.method, self.optimizer):
+            weights = task.model.state_dict()
+            checkpoint.write(self.folder.path / WEIGHTS, weights)
+            if judged is None and task.validated:
+                judged = task.judge("validation")
+            summary: Record = {
+                "status": "finished",
+                "recipe": settings.recipe.name,
+                "seed": settings.seed,
+                "final": settings.final,
+                "metric": settings.recipe.metric,
+                "validation": judged,
+                "test": task.judge("test") if settings.final else None,
+                "parameters": sum(parameter.numel() for parameter in task.model.parameters()),
+                "weights_sha256": checkpoint.digest(weights),
+                "gradient_evaluations": self.progress.step * self.cost,
+                "epochs": self.epoch,
+                "seconds": self.progress.seconds,
+            }
+        self.folder.write_summary(summary)
+        return summary

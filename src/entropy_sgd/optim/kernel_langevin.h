@@ -1,0 +1,144 @@
+/* Lines 1 and 4 to 6 of Algorithm 1, for one instruction set: kernel_isa.h includes this file. */
+
+/* Lines 4 to 6 of Algorithm 1 on one whole tile. The flags are constants wherever this is inlined. The sums of
+ * squares run in sixteen lanes whatever the instruction set. `key` and `low`, the tile's first element modulo
+ * 2^32, give the bits of rounding. */
+TARGET INLINE void NAME(update)(const Step *s, const Row *row, const float *z, uint32_t key, uint32_t low,
+                                int momentum, int nesterov, int mean, int half, float *sums)
+{
+    const F32 zero = {0}, gamma = zero + s->gamma, sign = zero + s->sign, decay = zero + s->weight_decay;
+    const F32 m = zero + s->inner_momentum, minus_lr = zero - s->inner_lr, scale = zero + s->noise_scale;
+    const F32 beta = zero + (1.0f - s->alpha);
+    U32 element = {0};
+    for (int i = 0; i < LANES; i++)
+        element[i] = (uint32_t)i;
+    element += low;
+    F32 lanes[BLOCKS / LANES];
+    memcpy(lanes, sums, sizeof lanes);
+#pragma GCC unroll 16
+    for (int j = 0; j < TILE; j += LANES) {
+        U32 bits = {0};
+        if (half) {
+            bits = (element + (uint32_t)j) ^ key;
+            MIX(bits);
+        }
+        F32 w = NAME(load)(row->x_prime + j), x = NAME(load)(row->x + j);
+        F32 dx = FMA(w - x, gamma, FMA(NAME(load)(row->gradient + j), sign, w * decay)); /* line 4 */
+        F32 d = dx;
+        if (momentum) {
+            F32 v = FMA(NAME(load_state)(row->v, j, half), m, dx);
+            NAME(store_state)(row->v, j, v, bits >> 16, half);
+            d = nesterov ? FMA(v, m, dx) : v;
+        }
+        w = FMA(NAME(load)(z + j), scale, FMA(d, minus_lr, w)); /* line 5 */
+        NAME(store)(row->x_prime + j, w);
+        if (mean) { /* line 6, of mu - x where half */
+            F32 newest = half ? w - x : w;
+            F32 mu = FMA(NAME(load_state)(row->mu, j, half) - newest, beta, newest);
+            NAME(store_state)(row->mu, j, mu, bits, half);
+        }
+        lanes[j / LANES % (BLOCKS / LANES)] = FMA(w - x, w - x, lanes[j / LANES % (BLOCKS / LANES)]);
+    }
+    memcpy(sums, lanes, sizeof lanes);
+}
+
+/* Line 1 on one whole tile, and |grad f(x)|^2. */
+TARGET INLINE void NAME(begin)(const Step *s, const Row *row, int reset, float *sums)
+{
+    const float sign = s->sign, decay = s->weight_decay;
+    const size_t size = s->half ? 2 : 4;
+    for (int j = 0; j < TILE; j += LANES) {
+        F32 w = NAME(load)(row->x_prime + j);
+        F32 g = NAME(load)(row->gradient + j) * sign + w * decay;
+        NAME(store)(row->x + j, w);
+        if (row->mu && !s->half)
+            NAME(store)((float *)row->mu + j, w);
+        float *lanes = sums + BLOCKS + j % BLOCKS;
+        NAME(store)(lanes, NAME(load)(lanes) + g * g);
+    }
+    if (row->mu && s->half)
+        memset(row->mu, 0, TILE * size);
+    if (row->v && reset)
+        memset(row->v, 0, TILE * size);
+}
+
+TARGET INLINE void NAME(kind)(const Step *s, const Row *row, const float *z, uint32_t key, uint32_t low, int mean,
+                              int half, float *sums)
+{
+    if (s->inner_momentum == 0.0f)
+        NAME(update)(s, row, z, key, low, 0, 0, mean, half, sums);
+    else if (s->inner_nesterov)
+        NAME(update)(s, row, z, key, low, 1, 1, mean, half, sums);
+    else
+        NAME(update)(s, row, z, key, low, 1, 0, mean, half, sums);
+}
+
+TARGET INLINE void NAME(tile)(const Step *s, const Row *row, const Tensor *t, const float *z, uint32_t key,
+                              uint32_t low, float *sums)
+{
+    if (t->first)
+        NAME(begin)(s, row, t->reset != 0, sums);
+    if (row->mu && !s->half)
+        NAME(kind)(s, row, z, key, low, 1, 0, sums);
+    else if (row->mu)
+        NAME(kind)(s, row, z, key, low, 1, 1, sums);
+    else if (!s->half)
+        NAME(kind)(s, row, z, key, low, 0, 0, sums);
+    else
+        NAME(kind)(s, row, z, key, low, 0, 1, sums);
+}
+
+/* Tiles `from` to `to` of one tensor; `sums` receives |x - x'|^2 and |grad f(x)|^2. */
+TARGET static void NAME(langevin)(const Step *s, int64_t tensor, int64_t from, int64_t to, double *sums)
+{
+    const Tensor *t = &s->tensors[tensor];
+    float z[TILE] __attribute__((aligned(64))) = {0}, lanes[2 * BLOCKS] __attribute__((aligned(64))) = {0};
+    float copy[5][TILE];
+    const int64_t size = s->half ? 2 : 4; /* bytes of an element of mu and of v */
+    const uint32_t step_key = s->half ? rounding_key(&s->address, t->parameter, STATES) : 0;
+    for (int64_t tile = from; tile < to; tile++) {
+        int64_t at = tile * TILE - t->start, low = at < 0 ? -at : 0, high = t->numel - at < TILE ? t->numel - at : TILE;
+        /* The noise takes long enough to bring the next tiles from memory meanwhile. */
+        for (int64_t i = at + AHEAD; i < at + AHEAD + TILE; i += 16) {
+            __builtin_prefetch(t->x_prime + i, 1);
+            __builtin_prefetch(t->gradient + i);
+            __builtin_prefetch(t->x + i);
+            if (t->mu)
+                __builtin_prefetch((char *)t->mu + size * i, 1);
+            if (t->v)
+                __builtin_prefetch((char *)t->v + size * i, 1);
+        }
+        const uint32_t low_word = (uint32_t)(tile * TILE);
+        uint32_t key = step_key + (uint32_t)(tile * TILE >> 32);
+        MIX(key);
+        if (s->noise_scale != 0.0f)
+            NAME(noise_tile)(z, &s->address, t->parameter, tile);
+        if (high - low == TILE) {
+            Row row = {t->x_prime + at, t->gradient + at, t->x + at, t->mu ? (char *)t->mu + size * at : NULL,
+                       t->v ? (char *)t->v + size * at : NULL};
+            NAME(tile)(s, &row, t, z, key, low_word, lanes);
+            continue;
+        }
+        /* A tile that the tensor fills in part: work on a copy, padded with zeros that stay zero. */
+        char *const tensors[5] = {(char *)t->x_prime, (char *)t->gradient, (char *)t->x, t->mu, t->v};
+        const int64_t sizes[5] = {4, 4, 4, size, size};
+        memset(copy, 0, sizeof copy);
+        for (int k = 0; k < 5; k++)
+            if (tensors[k])
+                memcpy((char *)copy[k] + sizes[k] * low, tensors[k] + sizes[k] * (at + low),
+                       (size_t)(sizes[k] * (high - low)));
+        for (int i = 0; i < TILE; i++)
+            if (i < low || i >= high)
+                z[i] = 0.0f;
+        Row row = {copy[0], copy[1], copy[2], t->mu ? copy[3] : NULL, t->v ? copy[4] : NULL};
+        NAME(tile)(s, &row, t, z, key, low_word, lanes);
+        for (int k = 0; k < 5; k++)
+            if (tensors[k] && k != 1)
+                memcpy(tensors[k] + sizes[k] * (at + low), (char *)copy[k] + sizes[k] * low,
+                       (size_t)(sizes[k] * (high - low)));
+    }
+    for (int i = 0; i < BLOCKS; i++) {
+        sums[0] += lanes[i];
+        sums[1] += lanes[BLOCKS + i];
+    }
+}

@@ -1,0 +1,171 @@
+"""Line 7 of Algorithm 1: x and x - mu where an outer optimizer finds them, or the whole update in one pass.
+
+A torch optimizer steps on parameters and `.grad`. So x is put into the parameters, and x - mu into the memory
+of x, which is not needed any more: the next cycle takes a fresh x from the parameters. Where the outer
+optimizer is torch.optim.SGD, as it is in EntropySGD, one pass of a compiled kernel does all of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from entropy_sgd.optim import angle, kernel, kernel_outer, sharding, triton_step
+from entropy_sgd.optim.bucket import real, sum_of_squares
+from entropy_sgd.optim.exchange import exchange
+from entropy_sgd.optim.outer_optimizer import OuterOptimizer
+from entropy_sgd.optim.states import AWAY, MU, State, X, has_master
+
+Member = tuple[dict[str, Any], Tensor, State]  # group, parameter, state
+BUFFER = "momentum_buffer"
+
+
+def displacement(
+    like: Tensor, members: Sequence[Member], groups: Sequence[dict[str, Any]], seed: int, t: int
+) -> tuple[Tensor, Tensor]:
+    """Before the update: x - mu of the members in a vector `like` that of angle.py, and |x - mu|^2."""
+    vector = torch.zeros_like(like)
+    indices = {p: i for i, p in enumerate(p for group in groups for p in group["params"])}
+    square = torch.zeros((), dtype=torch.float64, device=vector.device)
+    for name in (MU, AWAY, None):
+        chosen = [(p, state) for _, p, state in members if _mean(state) == name]
+        if chosen:
+            params = [p for p, _ in chosen]
+            x = [] if name == AWAY else real([state[X] for _, state in chosen])
+            mean = real(params if name is None else [state[name] for _, state in chosen])
+            places = [indices[p] for p in params]
+            vector, added = angle.add(vector, x, mean, (1.0, -1.0), params, places, groups, seed, t)
+            square += added
+    return vector, square
+
+
+def _mean(state: State) -> str | None:
+    return MU if MU in state else AWAY if AWAY in state else None
+
+
+class Exposed:
+    """x in the parameters; x - mu in `gradients`, one for each member, and in `displacement` on this rank."""
+
+    def __init__(self, members: Sequence[Member]) -> None:
+        self._held: list[tuple[Tensor, State, Tensor]] = []
+        self.gradients: list[Tensor] = []
+        plain: dict[str | None, list[tuple[Tensor, State]]] = {MU: [], AWAY: [], None: []}
+        for _, p, state in members:
+            if has_master(p):
+                self.gradients.append(self._lift(p, state))
+            else:
+                plain[_mean(state)].append((p, state))
+                self.gradients.append(state[X])
+        for name, pairs in plain.items():
+            if not pairs:
+                continue
+            params, xs = real([p for p, _ in pairs]), real([state[X] for _, state in pairs])
+            if name is None:  # the parameters hold mu
+                torch._foreach_sub_(params, xs)
+                exchange(params, xs)
+                torch._foreach_neg_(xs)
+                continue
+            torch._foreach_copy_(params, xs)
+            means = real([state[name] for _, state in pairs])
+            if name == AWAY:
+                torch._foreach_copy_(xs, means)
+                torch._foreach_neg_(xs)
+            else:
+                torch._foreach_sub_(xs, means)
+        self.displacement = real(self.gradients)
+
+    def _lift(self, p: Tensor, state: State) -> Tensor:
+        """Half weights: for this update the parameter is the float32 x itself."""
+        x, name = state[X], _mean(state)
+        if name == MU:
+            gradient = state[MU].neg_().add_(x)
+        else:
+            gradient = x - p if name is None else -state[AWAY].to(x.dtype)
+        self._held.append((p, state, p.data))
+        p.data = x
+        return gradient
+
+    def close(self) -> None:
+        """Half weights come back: the new x, rounded."""
+        for p, state, half in self._held:
+            state[X] = p.data
+            p.data = half
+            p.copy_(state[X])
+
+
+def squared_norm(displacement: list[Tensor], members: Sequence[Member]) -> Tensor:
+    """|x - mu|^2 over all ranks."""
+    return sum_of_squares(displacement, [p for _, p, _ in members])
+
+
+# ---- SGD outside, in one pass ----
+
+
+def fused_sgd(outer: OuterOptimizer, members: Sequence[Member], gamma: float) -> Tensor | float | None:
+    """Line 7 by a compiled kernel; returns |x - mu|^2, or None, having changed nothing, if none applies."""
+    optimizer = outer.optimizer
+    if type(optimizer) is not torch.optim.SGD or "step" in vars(optimizer):
+        return None
+    if optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks:
+        return None
+    by_group: dict[int, list[Member]] = {}
+    for member in members:
+        by_group.setdefault(id(member[0]), []).append(member)
+    calls = [_call(outer, part, gamma) for part in by_group.values()]
+    if not calls or any(call is None for call in calls):
+        return None
+    total: Tensor | float = 0.0
+    for call in calls:
+        assert call is not None
+        module, lists, options, states = call
+        try:
+            squares = module.outer_step_(*lists, **options)
+        except triton_step.UnusableError as error:
+            triton_step.give_up(lists[0][0].device, error)
+            return None
+        for state, buffer in zip(states, lists[3], strict=bool(lists[3])):
+            state[BUFFER] = buffer
+        total = total + (squares.sum() if isinstance(squares, Tensor) else sum(squares))
+    return total
+
+
+def _call(outer: OuterOptimizer, members: list[Member], gamma: float) -> tuple[Any, Any, Any, Any] | None:
+    group = members[0][0]
+    own = {name: group[outer.public_option(name)] for name in outer.optimizer.defaults}
+    params, states = [p for _, p, _ in members], [state for *_, state in members]
+    if group["fused"] is False or group["foreach"] is not None or own["differentiable"]:
+        return None
+    if own["fused"] is False or own["foreach"] is not None or sharding.any_distributed(params):
+        return None
+    name = _mean(states[0])
+    if any(_mean(state) != name for state in states):
+        return None
+    xs = [state[X] for state in states]
+    means: list[Tensor] = [] if name is None else [state[name] for state in states]
+    kept = [state.get(BUFFER) for state in states] if own["momentum"] != 0 else []
+    there = [(p, b) for p, b in zip(params, kept, strict=False) if b is not None]
+    lists = [means] if means else []
+    if kernel.serves(params, params, xs, lists):
+        module = kernel_outer
+        fits = kernel._plain([b for _, b in there], [p for p, _ in there], torch.float32)
+    elif triton_step.serves(params, params, (xs, *lists)):
+        module = triton_step
+        fits = all(b.is_contiguous() and b.dtype is torch.float32 and b.shape == p.shape for p, b in there)
+    else:
+        return None
+    if not fits:
+        return None
+    buffers = [torch.empty_like(x) if b is None else b for x, b in zip(xs, kept, strict=False)]
+    options = {
+        "lr": float(own["lr"]),
+        "momentum": own["momentum"],
+        "dampening": own["dampening"],
+        "weight_decay": own["weight_decay"],
+        "nesterov": own["nesterov"],
+        "scale": (gamma if group["scale_by_gamma"] else 1.0) * (-1.0 if own["maximize"] else 1.0),
+    }
+    fresh = [b is None for b in kept] or [False] * len(params)
+    return module, (params, xs, means, buffers, fresh), options, states
