@@ -58,20 +58,25 @@ def _seat(rank: int, count: int) -> dict[str, str]:
 
 
 def _wait(processes: list[subprocess.Popen[bytes]]) -> tuple[int, int]:
-    """Until all have ended; where one ends badly, the others are ended too. Which, and its code."""
-    first = (0, 0)
-    while any(process.poll() is None for process in processes):
-        failed = [(i, p.returncode) for i, p in enumerate(processes) if p.returncode not in (None, 0)]
-        if failed and first[1] == 0:
-            first, patience = failed[0], time.monotonic() + 10
-            while time.monotonic() < patience and any(p.poll() is None for p in processes):
-                time.sleep(0.05)  # the lead may still be writing why
-            for process in processes:
-                if process.poll() is None:
-                    process.kill()
+    """Until all have ended; where one ends badly, the others are ended too. The culprit, and its code."""
+
+    def running() -> bool:
+        return any(process.poll() is None for process in processes)
+
+    def failed() -> list[tuple[int, int]]:
+        return [(i, p.returncode) for i, p in enumerate(processes) if p.returncode not in (None, 0)]
+
+    while running() and not failed():
         time.sleep(0.05)
-    failed = [(i, p.returncode) for i, p in enumerate(processes) if p.returncode != 0]
-    return first if first[1] != 0 or not failed else failed[0]
+    patience = time.monotonic() + 10  # the others find out by themselves, and the lead may say why
+    while running() and time.monotonic() < patience:
+        time.sleep(0.05)
+    # Those that lost a peer end with an error of their own: one that a signal has ended comes first.
+    culprit = min(failed(), key=lambda pair: pair[1], default=(0, 0))
+    for process in processes:
+        process.kill()
+        process.wait()
+    return culprit
 
 
 @contextmanager
@@ -113,6 +118,10 @@ def main() -> None:
             outcome[0] = train(**task, processes=processes)
     except LabError as error:
         outcome[1], code = error, error.exit_code
+    except RuntimeError as error:
+        if "gloo" not in str(error):
+            raise
+        sys.exit(1)  # a peer is gone, whose end the command tells
     if os.environ["RANK"] == "0":
         (folder / "new").write_bytes(pickle.dumps(outcome))
         (folder / "new").replace(folder / OUTCOME)
