@@ -146,50 +146,52 @@ class Coupled(LocalEntropy):
         if not hasattr(self._rho, "after") and not self._shares_x:
             common["rho"] = scoping.evaluate(self._rho, common["outer_step"], "rho")
         self._arrive()
-        self._figures = self._measure_apart()
+        self._figures = self._overlap()
         super()._update()
+        common["diagnostics"] |= self._figures
         if self._couples:
             self._launch()
             self._held.record(self._params())
 
     @property
-    def _adds_to_gradient(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        coupled = self._common["mean_known"] and self._common["rho"] != 0
-        return self._seat.count > 1 and (self._shares_x or coupled)
+    def _changes_gradient(self) -> bool:
+        return self._seat.count > 1 and (self._shares_x or self._common["rho"] != 0)
 
-    def _add_to_gradient(self, params: list[Tensor], d: list[Tensor]) -> None:
-        """Adds rho (x_a - x̄) to `d`, or takes its mean over the replicas."""
-        if not self._adds_to_gradient:
-            return
-        if not self._shares_x:
-            members = [(p, g) for p, g in zip(params, d, strict=True) if MEAN in self.state[p]]
-            means = real([self.state[p][MEAN] for p, _ in members])
-            apart = torch._foreach_sub(real([p for p, _ in members]), means)
-            torch._foreach_add_([g for _, g in members], apart, alpha=self._common["rho"])
-            return
-        given = dict(zip(params, d, strict=True))
-        everyone = self._params()
-        locals_ = real(everyone)
-        sent = [
-            given[p] if p in given else torch.zeros_like(r) for p, r in zip(everyone, locals_, strict=True)
-        ]
-        means = Flight(sent, everyone, self._seat, self._exchange_dtype).means()
-        for p, mean in zip(everyone, means, strict=True):
-            if p in given:
-                given[p].copy_(mean)
+    def _coupled(self, params: list[Tensor]) -> list[Tensor]:
+        """Those of the parameters that have a mean to be drawn to.
 
-    def _measure_apart(self) -> dict[str, float]:
-        """Where this replica is among the others, before the update."""
+        Before the first mean has come, all are where they started; a group added later waits for its own.
+        """
+        known = self._couples and self._common["mean_known"]
+        return [p for p in params if known and MEAN in self.state[p]]
+
+    def _overlap(self) -> dict[str, float]:
+        """What `diagnostics` says of this replica among the others, at the x of the cycle under way."""
         figures = {"rho": self._common["rho"], "x_minus_mean": 0.0, "overlap": 1.0}
-        # Before the first mean has come, all are where they started; a group added later waits for its own.
-        params = [p for p in self._params() if MEAN in self.state.get(p, {})]
-        if not (params and self._couples and self._common["mean_known"]):
-            return figures
-        if not (self._common["monitor"] or hasattr(self._rho, "after")):
+        owners = self._coupled(self._taking_part())
+        if owners and not (self._common["monitor"] or hasattr(self._rho, "after")):
             return figures | UNKNOWN
-        x = real([self._x(p) for p in params])
-        means = real([self.state[p][MEAN] for p in params])
-        return figures | _overlap(x, means, list(torch._foreach_sub(x, means)), params)
+        if owners:
+            x = real([self._x(p) for p in owners])
+            figures |= _overlap(x, real([self.state[p][MEAN] for p in owners]), owners)
+        return figures
+
+    def _outer_gradient(self, params: list[Tensor], d: list[Tensor]) -> None:
+        """Adds rho (x_a - x̄) to `d`, or takes its mean over the replicas."""
+        if self._shares_x:
+            given = {id(p): x for p, x in zip(params, d, strict=True)}
+            everyone = self._params()
+            zeros = {p: torch.zeros_like(r) for p, r in zip(everyone, real(everyone), strict=True)}
+            sent = [given.get(id(p), zeros[p]) for p in everyone]
+            means = Flight(sent, everyone, self._seat, self._exchange_dtype).means()
+            for p, mean in zip(everyone, means, strict=True):
+                if id(p) in given:
+                    given[id(p)].copy_(mean)
+        owners = self._coupled(params)
+        if owners:
+            gradients = {id(p): g for p, g in zip(params, d, strict=True)}
+            apart = torch._foreach_sub(real(owners), real([self.state[p][MEAN] for p in owners]))
+            torch._foreach_add_([gradients[id(p)] for p in owners], apart, alpha=self._common["rho"])
 
     def _x(self, p: Tensor) -> Tensor:
         """The x of a parameter, in train mode."""
@@ -205,11 +207,10 @@ class Coupled(LocalEntropy):
         """A rho that is measured is the same for all: it sees root mean squares over the replicas."""
         super()._schedule_next(figures)
         common = self._common
-        common["diagnostics"] |= self._figures
         after = getattr(self._rho, "after", None)
         if after is None or not self._couples:
             return
-        lengths = [figures["gradient"], figures["x_minus_mu"], common["diagnostics"]["x_minus_mean"]]
+        lengths = [figures["gradient"], figures["x_minus_mu"], self._figures["x_minus_mean"]]
         loss = float(common["loss"]) / common["inner_step"]
         values = torch.tensor([v * v for v in lengths] + [loss], dtype=torch.float64)
         values = values.to(self._params()[0].device)  # which the group can send
@@ -381,10 +382,9 @@ class Coupled(LocalEntropy):
         return {**super().__getstate__(), **{name: getattr(self, name) for name in own}}
 
 
-def _overlap(
-    x: list[Tensor], means: list[Tensor], apart: list[Tensor], owners: list[Tensor]
-) -> dict[str, float]:
+def _overlap(x: list[Tensor], means: list[Tensor], owners: list[Tensor]) -> dict[str, float]:
     """|x_a - x̄|, and the cosine between them by |x|^2 + |x̄|^2 - |x - x̄|^2 = 2 x x̄."""
+    apart = list(torch._foreach_sub(x, means))
     squares = torch.stack([sum_of_squares(t, owners).double() for t in (x, means, apart)])
     own, mean, distance = cast("list[float]", squares.tolist())
     length = math.sqrt(own * mean)

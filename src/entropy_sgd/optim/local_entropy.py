@@ -13,10 +13,8 @@ inner rule remembers and the gradient at x, and beside these whatever the outer 
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Iterable
 from typing import Any, ClassVar
-from weakref import WeakSet
 
 import torch
 from torch import Tensor
@@ -24,15 +22,15 @@ from torch.optim import Optimizer
 
 from entropy_sgd import arguments
 from entropy_sgd.optim import angle, outer_update, scoping, sharding
-from entropy_sgd.optim.bucket import Bucket, gather, real, reuse
+from entropy_sgd.optim.bucket import Bucket, gather, reuse
 from entropy_sgd.optim.diagnostics import UNKNOWN, measure
-from entropy_sgd.optim.exchange import exchange
+from entropy_sgd.optim.held_weights import HeldWeights
 from entropy_sgd.optim.hosted import Hosted
 from entropy_sgd.optim.inner_optimizer import InnerOptimizer, check_hosted, name_of
 from entropy_sgd.optim.options import check_group, complete_state_dict, take_common
 from entropy_sgd.optim.outer_optimizer import OuterOptimizer
-from entropy_sgd.optim.states import AGE, GRADIENT, STEP, X_PRIME, X, has_master
-from entropy_sgd.optim.watch import Watch, saved_in_two_modes
+from entropy_sgd.optim.states import AGE, GRADIENT, STEP, X, has_master
+from entropy_sgd.optim.watch import Watch
 
 Closure = Callable[[], Any]
 Params = Iterable[Tensor] | Iterable[dict[str, Any]] | Iterable[tuple[str, Tensor]]
@@ -54,10 +52,14 @@ SKETCH = "gradient_sketch"
 # Options that every version has saved, by which a state dict is known.
 CORE = ("inner_lr", "noise", "alpha", "scale_by_gamma")
 
-_in_backward: WeakSet[LocalEntropy] = WeakSet()
+
+def _scheduled(group: dict[str, Any]) -> dict[str, Any]:
+    """The options that torch's schedulers change; a rate that is a tensor, they change in place."""
+    options = {name: group[name] for name in ("lr", "momentum", "betas") if name in group}
+    return {name: v.clone() if isinstance(v, Tensor) else v for name, v in options.items()}
 
 
-class LocalEntropy(Optimizer):
+class LocalEntropy(HeldWeights):
     r"""Descends the negative local entropy with any torch optimizer as the outer loop.
 
     One `step()` is one Langevin step on the gradients in `.grad`; every `L`-th one also makes the outer
@@ -101,7 +103,6 @@ class LocalEntropy(Optimizer):
     """
 
     _common_state: ClassVar[dict[str, Any]] = COMMON_STATE
-    _adds_to_gradient = False
 
     def __init__(
         self,
@@ -151,6 +152,7 @@ class LocalEntropy(Optimizer):
         self._schedule = scoping.as_schedule(common["gamma"])
         self._warned: set[str] = set()
         self._watch, self._loaded = Watch(), False
+        self._scheduled: list[dict[str, Any]] = []  # what schedulers change, as it was at the last step
         self._buckets: list[Bucket] = []  # of the last step
         self._gradient: Tensor | None = None  # grad f(x) of the cycle under way, in the form of angle.py
         self._outer: OuterOptimizer | None = None
@@ -269,6 +271,7 @@ class LocalEntropy(Optimizer):
             if common["inner_step"] >= common["L"]:
                 self._update()
             self._watch.record(self._taking_part())
+            self._scheduled = [_scheduled(group) for group in self.param_groups]
         return loss
 
     def cycle(self, closure: Closure) -> Any:
@@ -301,33 +304,18 @@ class LocalEntropy(Optimizer):
         self.train()
         self._notice()
         if self._common["inner_step"] > 0:
-            self._update()
+            # The update was due at the last step; a scheduler may have moved on since.
+            now = [{name: group[name] for name in _scheduled(group)} for group in self.param_groups]
+            try:
+                for group, then in zip(self.param_groups, self._scheduled, strict=False):
+                    group.update(then)
+                self._update()
+            finally:
+                for group, options in zip(self.param_groups, now, strict=True):
+                    group.update(options)
             self._watch.forget()
         if evaluating:
             self.eval()
-
-    def restart(self) -> None:
-        """Begins a cycle at the weights the model holds now, whoever wrote them there.
-
-        The cycle under way is given up; the counts of updates and the memory of the outer optimizer stay.
-        """
-        if self._common["evaluating"]:
-            self._common["evaluating"] = False
-            assert self._outer is not None
-            self._outer.mode(training=True)
-        self._start_over([p for p, state in self._states() if state.get(STEP, 0) > 0])
-
-    @property
-    def _common(self) -> dict[str, Any]:
-        return self.param_groups[0]
-
-    def _states(self) -> list[tuple[Tensor, dict[str, Any]]]:
-        """Parameters and their states; outer optimizers may keep more under other keys."""
-        return [(p, state) for p, state in self.state.items() if isinstance(p, Tensor)]  # pyright: ignore[reportUnnecessaryIsInstance]
-
-    def _taking_part(self) -> list[Tensor]:
-        """The parameters that are inside a cycle: they hold x', or x while evaluating."""
-        return [p for p, state in self._states() if state.get(STEP, 0) > 0]
 
     def _langevin(self, loss: Any) -> bool:
         """Lines 1 and 4 to 6 for every parameter that has a gradient; False if there is none."""
@@ -401,8 +389,9 @@ class LocalEntropy(Optimizer):
         try:
             if common["outer_step"] == 0 and not self._outer.state_from_start:
                 self._outer.forget(params)  # what is there, `_make_state` made
-            fused = None if self._adds_to_gradient else outer_update.fused_sgd
-            square = fused and fused(self._outer, taking_part, common["gamma"])
+            square = None
+            if not self._changes_gradient:
+                square = outer_update.fused_sgd(self._outer, taking_part, common["gamma"])
             if square is None:
                 exposed = outer_update.Exposed(taking_part)
                 d = exposed.displacement
@@ -412,7 +401,8 @@ class LocalEntropy(Optimizer):
                 scaled = [x for (group, *_), x in zip(taking_part, d, strict=True) if group["scale_by_gamma"]]
                 if scaled:
                     torch._foreach_mul_(scaled, common["gamma"])
-                self._add_to_gradient(params, d)
+                if self._changes_gradient:
+                    self._outer_gradient(params, d)
                 for p in others:
                     p.grad = None
                 for p, gradient in zip(params, exposed.gradients, strict=True):
@@ -434,8 +424,13 @@ class LocalEntropy(Optimizer):
             common["inner_step"] = common["abandoned"] = 0
             self._gradient = None
 
-    def _add_to_gradient(self, params: list[Tensor], d: list[Tensor]) -> None:
-        """Changes `d`, the local-entropy gradient, in place, if `_adds_to_gradient`; `params` hold x."""
+    @property
+    def _changes_gradient(self) -> bool:
+        """Whether `_outer_gradient` does anything."""
+        return False
+
+    def _outer_gradient(self, params: list[Tensor], d: list[Tensor]) -> None:
+        """Makes of `d`, the local-entropy gradient of `params`, in place, what the outer optimizer gets."""
 
     def _make_state(self) -> None:
         """Every entry that training will keep in `state`, for a checkpoint to be loaded into; else nothing.
@@ -456,74 +451,6 @@ class LocalEntropy(Optimizer):
                 state[STEP] = 0
                 if AGE in state:
                     state[AGE] = 0
-
-    # ---- what others do to the parameters ----
-
-    @torch.no_grad()
-    def _notice(self) -> None:
-        """Parameters that someone else has frozen, converted or written since the last operation."""
-        if self._loaded:
-            self._notice_modes()
-        written = self._watch.written(self._states())
-        if written:
-            self._warn_once(
-                "written",
-                f"{len(written)} parameters were changed from outside in the middle of a cycle "
-                "(load_state_dict, re-initialisation, ...): the cycle starts over from what is there now. "
-                "Call restart() after such a change to do the same without this warning",
-            )
-            self._start_over(written)
-
-    def _notice_modes(self) -> None:
-        """After a load: model and optimizer must have been saved in the same mode."""
-        self._loaded = False
-        inside = [(p, state) for p, state in self._states() if state.get(STEP, 0) > 0]
-        moves = any(group["inner_lr"] > 0 for group in self.param_groups)
-        if moves and saved_in_two_modes(inside):
-            held, lost = ("x'", "x") if self._common["evaluating"] else ("x", "x'")
-            self._warn_once(
-                "modes",
-                f"the model and the optimizer were saved in different modes: both hold {held}, and {lost} of "
-                f"the cycle under way is in neither. The cycle starts over from {held}; save model and "
-                "optimizer both between eval() and train(), or both outside",
-            )
-            self._common["evaluating"] = False
-            self._start_over([p for p, _ in inside])
-
-    def _start_over(self, params: list[Tensor]) -> None:
-        """These parameters begin a cycle with their next gradient; all begin one if no other is inside."""
-        for p in params:
-            state = self.state[p]
-            state[STEP] = 0
-            if AGE in state:
-                state[AGE] = 0
-        common = self._common
-        if not self._taking_part():
-            common["abandoned"] += common["inner_step"]
-            common["inner_step"] = 0
-            common["evaluating"] = False
-        self._watch.record(self._taking_part())
-
-    def _check_streams(self) -> None:
-        """Optimizers of single parameters that step inside one backward pass must not share a seed.
-
-        Their parameters all have index 0, and would draw the same noise.
-        """
-        if torch._C._current_graph_task_id() == -1 or self in _in_backward:
-            return
-        if any(other._common["seed"] == self._common["seed"] for other in _in_backward):
-            self._warn_once(
-                "streams",
-                f"several optimizers with seed={self._common['seed']} step inside backward(): parameters of "
-                "equal shape draw the same noise. Give each optimizer a seed of its own, such as the index "
-                "of its parameter",
-            )
-        _in_backward.add(self)
-
-    def _warn_once(self, kind: str, message: str) -> None:
-        if kind not in self._warned:
-            self._warned.add(kind)
-            warnings.warn(message, stacklevel=4)
 
     # ---- what is measured ----
 
@@ -585,70 +512,6 @@ class LocalEntropy(Optimizer):
         """
         return dict(self._common["diagnostics"])
 
-    # ---- which weights the model holds ----
-
-    @property
-    def evaluating(self) -> bool:
-        """Whether the model holds the outer weights x because of `eval()`."""
-        return self._common["evaluating"]
-
-    @property
-    def outer_steps(self) -> int:
-        """Outer updates made so far."""
-        return self._common["outer_step"]
-
-    @property
-    def inner_steps(self) -> int:
-        """Langevin steps made in the cycle under way; 0 at a cycle's end, where the model holds x."""
-        return self._common["inner_step"]
-
-    def eval(self) -> None:
-        """Puts the outer weights x into the model, in exchange for x'. Nothing to do at a cycle's end."""
-        common = self._common
-        if common["evaluating"]:
-            return
-        self._notice()
-        if common["outer_step"] == 0 and common["inner_step"] > 0:
-            self._warn_once(
-                "initial",
-                "eval() before the first outer update: x is still the initial weights, after "
-                f"{common['inner_step']} of L={common['L']} steps; finish() updates x with the steps made",
-            )
-        self._set_mode(evaluating=True)
-
-    def train(self) -> None:
-        """Puts the inner weights x' back after `eval()`."""
-        if self._common["evaluating"]:
-            self._notice()
-            if self._common["evaluating"]:
-                self._set_mode(evaluating=False)
-
-    @torch.no_grad()
-    def _set_mode(self, *, evaluating: bool) -> None:
-        """Exchanges x and x'; an outer optimizer that has modes changes them while the model holds x."""
-        assert self._outer is not None
-        if not evaluating:
-            self._outer.mode(training=True)
-        params: list[Tensor] = []
-        for p in self._taking_part():
-            state = self.state[p]
-            if not has_master(p):
-                params.append(p)
-            elif evaluating:  # x has more bits than p: it stays, and x' steps aside
-                state[X_PRIME] = p.detach().clone()
-                p.copy_(state[X])
-            else:
-                p.copy_(state.pop(X_PRIME))
-        xs: list[Tensor] = [self.state[p][X] for p in params]
-        if sharding.any_distributed(params):
-            params, xs = real(params), real(xs)
-        if params:
-            exchange(params, xs)
-        if evaluating:
-            self._outer.mode(training=False)
-        self._common["evaluating"] = evaluating
-        self._watch.record(self._taking_part())
-
     # ---- saving and copying ----
 
     def state_dict(self) -> dict[str, Any]:
@@ -699,7 +562,7 @@ class LocalEntropy(Optimizer):
             raise
         self._gradient = angle.from_list(self._common.pop(SKETCH, None))
         self._watch.forget()
-        self._loaded = True
+        self._loaded, self._scheduled = True, []
 
     def _keep_bits(self, state_dict: dict[str, Any]) -> None:
         """After torch has given loaded states the parameters' dtype: bfloat16 weights have float32 ones."""
@@ -720,6 +583,7 @@ class LocalEntropy(Optimizer):
     def __getstate__(self) -> dict[str, Any]:
         own = (
             "_gradient",
+            "_scheduled",
             "_outer",
             "_inner",
             "_inner_name",

@@ -186,7 +186,8 @@ class Focus(_Bounded):
         gamma1 = growth^(1 / updates) - 1,
 
     so that it is `growth` times its start after `updates` more outer updates. With `start=0` the first cycle
-    is the one that is measured, without a spring.
+    is the one that is measured, without a spring. The scope does not rise above 1 / inner_lr, where one inner
+    step is undone by the spring; beyond twice that, x' would diverge.
 
     Args:
         updates: T, the outer updates of the whole run.

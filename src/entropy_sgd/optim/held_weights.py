@@ -1,0 +1,198 @@
+"""Which weights the model holds: x or x', and what happens when someone else writes them.
+
+Inside a cycle the parameters hold x' and the state x; `eval()` exchanges them. Weights that others write,
+freeze or convert in the meantime are noticed before the next operation (watch.py says how).
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+from weakref import WeakSet
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from entropy_sgd.optim import sharding
+from entropy_sgd.optim.bucket import real
+from entropy_sgd.optim.exchange import exchange
+from entropy_sgd.optim.outer_optimizer import OuterOptimizer
+from entropy_sgd.optim.states import AGE, STEP, X_PRIME, X, has_master
+from entropy_sgd.optim.watch import Watch, saved_in_two_modes
+
+_in_backward: WeakSet[HeldWeights] = WeakSet()
+
+
+class HeldWeights(Optimizer):
+    """An optimizer with inner and outer weights; `LocalEntropy` says how they move."""
+
+    _outer: OuterOptimizer | None
+    _watch: Watch
+    _loaded: bool  # since the last operation
+    _warned: set[str]
+
+    @property
+    def _common(self) -> dict[str, Any]:
+        return self.param_groups[0]
+
+    def _states(self) -> list[tuple[Tensor, dict[str, Any]]]:
+        """Parameters and their states; outer optimizers may keep more under other keys."""
+        return [(p, state) for p, state in self.state.items() if isinstance(p, Tensor)]  # pyright: ignore[reportUnnecessaryIsInstance]
+
+    def _taking_part(self) -> list[Tensor]:
+        """The parameters that are inside a cycle: they hold x', or x while evaluating."""
+        return [p for p, state in self._states() if state.get(STEP, 0) > 0]
+
+    def _warn_once(self, kind: str, message: str) -> None:
+        if kind not in self._warned:
+            self._warned.add(kind)
+            warnings.warn(message, stacklevel=4)
+
+    # ---- modes ----
+
+    @property
+    def evaluating(self) -> bool:
+        """Whether the model holds the outer weights x because of `eval()`."""
+        return self._common["evaluating"]
+
+    @property
+    def outer_steps(self) -> int:
+        """Outer updates made so far."""
+        return self._common["outer_step"]
+
+    @property
+    def inner_steps(self) -> int:
+        """Langevin steps made in the cycle under way; 0 at a cycle's end, where the model holds x."""
+        return self._common["inner_step"]
+
+    def eval(self) -> None:
+        """Puts the outer weights x into the model, in exchange for x'. Nothing to do at a cycle's end."""
+        common = self._common
+        if common["evaluating"]:
+            return
+        self._notice()
+        if common["outer_step"] == 0 and common["inner_step"] > 0:
+            self._warn_once(
+                "initial",
+                "eval() before the first outer update: x is still the initial weights, after "
+                f"{common['inner_step']} of L={common['L']} steps; finish() updates x with the steps made",
+            )
+        self._set_mode(evaluating=True)
+
+    def train(self) -> None:
+        """Puts the inner weights x' back after `eval()`."""
+        if self._common["evaluating"]:
+            self._notice()
+            if self._common["evaluating"]:
+                self._set_mode(evaluating=False)
+
+    @torch.no_grad()
+    def _set_mode(self, *, evaluating: bool) -> None:
+        """Exchanges x and x'; an outer optimizer that has modes changes them while the model holds x."""
+        assert self._outer is not None
+        if evaluating:
+            self._swap(evaluating=True)
+            try:
+                self._outer.mode(training=False)
+            except BaseException:
+                self._swap(evaluating=False)
+                self._watch.record(self._taking_part())
+                raise
+        else:
+            self._outer.mode(training=True)
+            self._swap(evaluating=False)
+        self._common["evaluating"] = evaluating
+        self._watch.record(self._taking_part())
+
+    def _swap(self, *, evaluating: bool) -> None:
+        """X for x' in the model, or back."""
+        params: list[Tensor] = []
+        for p in self._taking_part():
+            state = self.state[p]
+            if not has_master(p):
+                params.append(p)
+            elif evaluating:  # x has more bits than p: it stays, and x' steps aside
+                state[X_PRIME] = p.detach().clone()
+                p.copy_(state[X])
+            else:
+                p.copy_(state.pop(X_PRIME))
+        xs: list[Tensor] = [self.state[p][X] for p in params]
+        if sharding.any_distributed(params):
+            params, xs = real(params), real(xs)
+        if params:
+            exchange(params, xs)
+
+    def restart(self) -> None:
+        """Begins a cycle at the weights the model holds now, whoever wrote them there.
+
+        The cycle under way is given up; the counts of updates and the memory of the outer optimizer stay.
+        """
+        if self._common["evaluating"]:
+            self._common["evaluating"] = False
+            assert self._outer is not None
+            self._outer.mode(training=True)
+        self._start_over([p for p, state in self._states() if state.get(STEP, 0) > 0])
+
+    # ---- what others do to the parameters ----
+
+    @torch.no_grad()
+    def _notice(self) -> None:
+        """Parameters that someone else has frozen, converted or written since the last operation."""
+        if self._loaded:
+            self._notice_modes()
+        written = self._watch.written(self._states())
+        if written:
+            self._warn_once(
+                "written",
+                f"{len(written)} parameters were changed from outside in the middle of a cycle "
+                "(load_state_dict, re-initialisation, ...): the cycle starts over from what is there now. "
+                "Call restart() after such a change to do the same without this warning",
+            )
+            self._start_over(written)
+
+    def _notice_modes(self) -> None:
+        """After a load: model and optimizer must have been saved in the same mode."""
+        self._loaded = False
+        inside = [(p, state) for p, state in self._states() if state.get(STEP, 0) > 0]
+        moves = any(group["inner_lr"] > 0 for group in self.param_groups)
+        if moves and saved_in_two_modes(inside):
+            held, lost = ("x'", "x") if self._common["evaluating"] else ("x", "x'")
+            self._warn_once(
+                "modes",
+                f"the model and the optimizer were saved in different modes: both hold {held}, and {lost} of "
+                f"the cycle under way is in neither. The cycle starts over from {held}; save model and "
+                "optimizer both between eval() and train(), or both outside",
+            )
+            self._common["evaluating"] = False
+            self._start_over([p for p, _ in inside])
+
+    def _start_over(self, params: list[Tensor]) -> None:
+        """These parameters begin a cycle with their next gradient; all begin one if no other is inside."""
+        for p in params:
+            state = self.state[p]
+            state[STEP] = 0
+            if AGE in state:
+                state[AGE] = 0
+        common = self._common
+        if not self._taking_part():
+            common["abandoned"] += common["inner_step"]
+            common["inner_step"] = 0
+            common["evaluating"] = False
+        self._watch.record(self._taking_part())
+
+    def _check_streams(self) -> None:
+        """Optimizers of single parameters that step inside one backward pass must not share a seed.
+
+        Their parameters all have index 0, and would draw the same noise.
+        """
+        if torch._C._current_graph_task_id() == -1 or self in _in_backward:
+            return
+        if any(other._common["seed"] == self._common["seed"] for other in _in_backward):
+            self._warn_once(
+                "streams",
+                f"several optimizers with seed={self._common['seed']} step inside backward(): parameters of "
+                "equal shape draw the same noise. Give each optimizer a seed of its own, such as the index "
+                "of its parameter",
+            )
+        _in_backward.add(self)
