@@ -218,6 +218,44 @@ def narrow_numbers(group: Group) -> None:
     assert 0 < (shown - mean).norm() < rounding / 5
 
 
+def half_weights(group: Group) -> None:
+    """Weights of bfloat16 have an x of float32, and so have their mean, at a cycle's end and inside one."""
+    a = dist.get_rank(group)
+
+    def learn(model: nn.Module, optimizer: Any, steps: range) -> None:
+        for i in steps:
+            inputs, targets = batch(10 * i + a)
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(inputs.bfloat16()).float(), targets).backward()
+            optimizer.step()
+
+    def make() -> tuple[nn.Module, Replicas]:
+        model = network().bfloat16()
+        return model, Replicas(model.parameters(), L=4, rho=0.2, noise=1e-2, process_group=group)
+
+    straight, undisturbed = make()
+    learn(straight, undisturbed, range(18))
+    for steps in (8, 10):
+        model, optimizer = make()
+        learn(model, optimizer, range(steps))
+        inside = weights(model)
+        x = torch.cat([optimizer.state[p]["entropy_x"].flatten() for p in model.parameters()])
+        assert x.dtype is torch.float32
+        mean = torch.stack(gathered(x, group)).mean(0)
+        optimizer.eval()
+        torch.testing.assert_close(weights(model).float(), mean, rtol=2**-8, atol=0)
+        assert all(torch.equal(weights(model), other) for other in gathered(weights(model), group))
+        saved = through_a_file({"model": model.state_dict(), "optimizer": optimizer.state_dict()})
+        optimizer.train()
+        assert torch.equal(weights(model), inside)
+        model, optimizer = make()
+        model.load_state_dict(saved["model"])
+        optimizer.load_state_dict(saved["optimizer"])
+        optimizer.train()
+        learn(model, optimizer, range(steps, 18))
+        assert torch.equal(weights(model), weights(straight))
+
+
 # ---- saving ----
 
 
@@ -497,6 +535,7 @@ def main() -> None:
         eval_shows_the_mean(groups[3])
         weights_of_others_are_not_pulled_back(groups[3])
         narrow_numbers(groups[3])
+        half_weights(groups[3])
         the_diverged_is_named(groups[3])
         another_number_starts_from_the_mean(groups[2] if rank < 2 else None, groups[3], folder)
     if rank < 2:

@@ -20,9 +20,10 @@ from torch import Tensor
 from entropy_sgd import arguments
 from entropy_sgd.optim import averaging, scoping
 from entropy_sgd.optim.averaging import Flight, Seat
-from entropy_sgd.optim.bucket import STEP, X, real, sum_of_squares
+from entropy_sgd.optim.bucket import real, sum_of_squares
 from entropy_sgd.optim.exchange import exchange
 from entropy_sgd.optim.local_entropy import COMMON_STATE, LocalEntropy
+from entropy_sgd.optim.states import STEP, X, has_master, working_dtype
 from entropy_sgd.optim.watch import Watch
 
 # In state[p]: x̄ as it last arrived; x_a while the model holds x̄, in eval mode.
@@ -62,6 +63,7 @@ class Coupled(LocalEntropy):
         self._flight: tuple[Flight, list[Tensor], bool] | None = None
         self._held = Watch()  # x between cycles, x̄ in eval mode: as they were left
         self._start: dict[Tensor, Tensor] = {}
+        self._figures = UNKNOWN
         seat = Seat(process_group)
         seat.check(self._params())
         self._seat = seat
@@ -111,11 +113,11 @@ class Coupled(LocalEntropy):
     def _launch(self) -> None:
         """Sends x_a, which the parameters hold. Narrow numbers carry what has changed since the last mean."""
         params = self._params()
-        tensors = real(params)
+        tensors = real([self._x(p) for p in params])
         relative = self._narrow and self._common["mean_known"]
         if relative:
             last = [self.state[p].get(MEAN) for p in params]
-            known = [torch.zeros_like(p) if m is None else m for p, m in zip(params, last, strict=True)]
+            known = [torch.zeros_like(x) if m is None else m for x, m in zip(tensors, last, strict=True)]
             tensors = list(torch._foreach_sub(tensors, real(known)))
         dtype = self._exchange_dtype if relative or not self._narrow else None
         self._flight = (Flight(tensors, params, self._seat, dtype), params, relative)
@@ -129,7 +131,7 @@ class Coupled(LocalEntropy):
         means = flight.means()
         for p in params:
             if MEAN not in self.state[p]:
-                self.state[p][MEAN] = torch.zeros_like(p)
+                self.state[p][MEAN] = torch.zeros_like(p, dtype=working_dtype(p))
         kept = real([self.state[p][MEAN] for p in params])
         if relative:
             for m, change in zip(kept, means, strict=True):
@@ -170,7 +172,7 @@ class Coupled(LocalEntropy):
         if owners and not (self._common["monitor"] or hasattr(self._rho, "after")):
             return figures | UNKNOWN
         if owners:
-            x = real([self.state[p][X] for p in owners])
+            x = real([self._x(p) for p in owners])
             figures |= _overlap(x, real([self.state[p][MEAN] for p in owners]), owners)
         return figures
 
@@ -190,6 +192,11 @@ class Coupled(LocalEntropy):
             gradients = {id(p): g for p, g in zip(params, d, strict=True)}
             apart = torch._foreach_sub(real(owners), real([self.state[p][MEAN] for p in owners]))
             torch._foreach_add_([gradients[id(p)] for p in owners], apart, alpha=self._common["rho"])
+
+    def _x(self, p: Tensor) -> Tensor:
+        """The x of a parameter, in train mode."""
+        state = self.state.get(p, {})
+        return state[X] if X in state and (state.get(STEP, 0) > 0 or has_master(p)) else p
 
     # ---- rho ----
 
@@ -242,18 +249,23 @@ class Coupled(LocalEntropy):
         if evaluating:
             self._arrive()
             super()._set_mode(evaluating=True)
-            self._exchange_with_mean()
+            self._exchange_with_mean(evaluating=True)
         else:
-            self._exchange_with_mean()
+            self._exchange_with_mean(evaluating=False)
             super()._set_mode(evaluating=False)
         if self._couples:
             self._watch.record(self._taking_part())
             self._held.record(self._params())
 
-    def _exchange_with_mean(self) -> None:
-        if self._couples and self._common["mean_known"]:
-            params = [p for p in self._params() if MEAN in self.state.get(p, {})]
-            exchange(real(params), real([self.state[p][MEAN] for p in params]))
+    def _exchange_with_mean(self, *, evaluating: bool) -> None:
+        if not (self._couples and self._common["mean_known"]):
+            return
+        params = [p for p in self._params() if MEAN in self.state.get(p, {})]
+        for p in params:
+            if has_master(p):  # x and x̄ have more bits than p, and stay
+                p.copy_(self.state[p][MEAN] if evaluating else self.state[p].get(X, p))
+        params = [p for p in params if not has_master(p)]
+        exchange(real(params), real([self.state[p][MEAN] for p in params]))
 
     # ---- what others do to the parameters ----
 
@@ -344,12 +356,16 @@ class Coupled(LocalEntropy):
         common = self._common
         evaluating, known = common["evaluating"], common["mean_known"]
         common["mean_known"] = False
-        for p in self._params() if not evaluating else ():  # else the model has it already
+        for p in self._params():
             state = self.state.get(p, {})
-            x = state.get(MEAN) if known else state[X] if state.get(STEP, 0) > 0 else None
-            if x is not None:
+            if evaluating and not has_master(p):  # the model has it already
+                continue
+            x = state.get(MEAN) if known else self._x(p)
+            if x is not None and x is not p:
                 self._start[p] = x.clone()
                 p.copy_(x)
+                if has_master(p) and X in state:
+                    state[X].copy_(x)
         self._start_over(self._taking_part())
         for _, state in self._states():
             state.pop(MEAN, None)
@@ -358,11 +374,11 @@ class Coupled(LocalEntropy):
         super()._make_state()
         if self._couples:
             for p in self._params():
-                self.state[p][MEAN] = torch.zeros_like(p)
+                self.state[p][MEAN] = torch.zeros_like(p, dtype=working_dtype(p))
 
     def __getstate__(self) -> dict[str, Any]:
         self._arrive()
-        own = ("_seat", "_rho", "_shares_x", "_exchange_dtype", "_flight", "_held", "_start")
+        own = ("_seat", "_rho", "_shares_x", "_exchange_dtype", "_flight", "_held", "_start", "_figures")
         return {**super().__getstate__(), **{name: getattr(self, name) for name in own}}
 
 

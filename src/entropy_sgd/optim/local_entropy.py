@@ -543,10 +543,8 @@ class LocalEntropy(HeldWeights):
                     f"state_dict: of an optimizer with inner={group['inner']!r}, "
                     f"this one has {self._inner_name!r}"
                 )
-            for name in (
-                *COMMON_OPTIONS,
-                *self._common_state,
-            ):  # older versions kept stale copies in all groups
+            # Older versions kept stale copies in all groups.
+            for name in (*COMMON_OPTIONS, *self._common_state):
                 if i > 0:
                     group.pop(name, None)
                 else:

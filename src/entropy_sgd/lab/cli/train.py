@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
 import tyro
 
-from entropy_sgd.lab import LabError, recipes
+from entropy_sgd.lab import LabError, methods, recipes
 from entropy_sgd.lab.cli.parse import find, parse, recipe_list, take
 from entropy_sgd.lab.experiment import is_file
 from entropy_sgd.lab.recipes import Recipe
@@ -26,6 +26,8 @@ class Train:
     budget: float | None = None
     """Effective epochs into which the whole recipe is squeezed, drops and scoping included (--epochs only
     cuts)."""
+    replicas: int | None = None
+    """Processes to train in, for a method that has replicas; under torchrun, those that it has started."""
     final: bool = False
     """Train on all the training data, nothing held out, and read the test set once, at the end."""
     resume: bool = False
@@ -56,6 +58,21 @@ def chosen_recipe(name: str, method: str | None) -> Recipe:
     return recipes.get(name)
 
 
+def with_replicas(recipe: Recipe, wanted: int | None, processes: int) -> tuple[Recipe, int]:
+    """The recipe for as many replicas, and the processes that train each network together."""
+    method = methods.of(recipe.optimizer)
+    if wanted is not None:
+        recipe = replace(recipe, optimizer=method.with_replicas(recipe.optimizer, wanted))
+    count = method.replicas(recipe.optimizer)
+    if count < 1:
+        raise LabError(f"replicas must be an integer >= 1, got {count}")
+    if count == 1 or processes == 1:
+        return recipe, processes
+    if wanted not in (None, processes):
+        raise LabError(f"--replicas {wanted} does not fit the {processes} processes of torchrun")
+    return replace(recipe, optimizer=method.with_replicas(recipe.optimizer, processes)), 1
+
+
 def train(arguments: list[str]) -> None:
     """Run `entropy-sgd train` with these arguments."""
     if not arguments or arguments[0].startswith("-"):
@@ -77,7 +94,8 @@ def train(arguments: list[str]) -> None:
     from entropy_sgd.lab.training.trainer import train as run
 
     with Processes.from_environment() as processes:
-        settings = Settings(recipe, options.seed, options.final, processes.size)
+        recipe, together = with_replicas(recipe, options.replicas, processes.size)
+        settings = Settings(recipe, options.seed, options.final, together)
         folder = processes.first(
             lambda: RunFolder(out, settings, resume=options.resume, overwrite=options.overwrite)
         )

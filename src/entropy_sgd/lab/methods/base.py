@@ -105,6 +105,14 @@ class Method(ABC, Generic[O]):
         """Gradient evaluations of one step, which is what budgets count."""
         return 1
 
+    def replicas(self, options: O) -> int:
+        """Processes that train together, each with weights and data of its own; 1 for most methods."""
+        return 1
+
+    def with_replicas(self, options: O, replicas: int) -> O:
+        """The options for this many replicas."""
+        raise LabError(f"method {self.name!r} has no replicas")
+
     def stretched(self, options: O, ratio: float) -> O:
         """The options for a run `ratio` times as long, so that schedules end where they would have ended."""
         return options

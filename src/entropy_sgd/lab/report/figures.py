@@ -46,6 +46,9 @@ DIAGNOSTICS = {
     "gamma": Panel("Scope", "γ"),
     "angle": Panel("Local-entropy gradient against the gradient", "angle, degrees", False),
     "x_minus_mu": Panel("Local-entropy gradient", "‖x − μ‖"),
+    "rho": Panel("Coupling of the replicas", "ρ"),
+    "x_minus_mean": Panel("Distance of a replica from their mean", "‖x − x̄‖"),
+    "overlap": Panel("Overlap of a replica with their mean", "cosine", False),
 }
 
 

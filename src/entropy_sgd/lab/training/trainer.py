@@ -22,7 +22,7 @@ from entropy_sgd.lab.data.batches import seed_from
 from entropy_sgd.lab.runs import checkpoint
 from entropy_sgd.lab.runs.folder import WEIGHTS, RunFolder, Settings
 from entropy_sgd.lab.runs.records import Record
-from entropy_sgd.lab.training import acceleration
+from entropy_sgd.lab.training import acceleration, starting
 from entropy_sgd.lab.training.display import Display, describe, duration, say
 from entropy_sgd.lab.training.evaluation import judged_weights
 from entropy_sgd.lab.training.gradient import Gradient, generators, set_generators
@@ -43,7 +43,8 @@ def train(
 ) -> Record:
     """Train as `settings` say, in `folder`, from its checkpoint if it has one, and return the summary.
 
-    All of `processes` call this; only their lead reads or writes the folder.
+    All of `processes` call this; only their lead reads or writes the folder. One process alone starts those
+    of a method that has replicas.
     """
     processes = processes or Processes()
     console = (console or Console()) if processes.lead else Console(quiet=True, force_terminal=False)
@@ -51,6 +52,10 @@ def train(
     if summary is not None and summary["status"] == "finished":
         say(console, f"{folder.path} is finished already")
         return summary
+    count = methods.of(settings.recipe.optimizer).replicas(settings.recipe.optimizer)
+    if count > 1 and processes.size == 1:
+        given = {"data_dir": data_dir, "device": device, "checkpoint_seconds": checkpoint_seconds}
+        return starting.start(count, {"settings": settings, "folder": folder, **given})
     with acceleration.threads(settings.recipe.threads):
         trainer = Trainer(settings, folder, processes, console, data_dir, device)
         trainer.resume()
@@ -88,6 +93,9 @@ class Trainer:
         options = self.recipe.optimizer
         self.method = methods.of(options)
         self.cost = self.method.evaluations(options)
+        self.replicas = self.method.replicas(options)
+        if self.replicas not in (1, processes.size):
+            raise LabError(f"{self.replicas} replicas need as many processes, got {processes.size}")
         with processes.together():
             chosen = processes.device(device)
             acceleration.require_compiler(self.recipe, chosen)
@@ -101,6 +109,7 @@ class Trainer:
             )
             self.steps_per_epoch = self.task.size / (self.task.batch * self.cost)
             self.progress = Progress(max(1, round(self.recipe.epochs * self.steps_per_epoch)))
+        with processes.together():  # replicas send weights here: all must have come so far
             self.optimizer = methods.build(
                 options, self.task.model, seed=settings.seed, steps=self.progress.total
             )
@@ -125,9 +134,10 @@ class Trainer:
             known = {field.name: saved[field.name] for field in fields(Progress) if field.name in saved}
             self.progress = Progress(**{"total": self.progress.total, **known})
             self.metrics_size = saved["metrics_size"]
-            task.model.load_state_dict(saved["model"])
-            self.optimizer.load_state_dict(saved["optimizer"])
             own = saved if processes.lead else saved["others"][processes.rank - 1]
+            trained = own if self.replicas > 1 else saved
+            task.model.load_state_dict(trained["model"])
+            self.optimizer.load_state_dict(trained["optimizer"])
             self.greeting.append(f"resumed at step {self.progress.step} of {self.progress.total}")
         self.greeting += [f"note: {note}" for note in self.notes]
         task.load_state_dict(own["task"])
@@ -135,11 +145,12 @@ class Trainer:
 
     def _wrap(self) -> None:
         """Let training batches go through DistributedDataParallel and the compiler, where they are wanted."""
-        self.task.forward = self.processes.parallel(self.task.model)
+        apart = self.replicas > 1
+        self.task.forward = self.task.model if apart else self.processes.parallel(self.task.model)
         if self.recipe.compile:
             say(self.console, f"compiling {self.recipe.network}, which may take a minute or two")
             acceleration.compile_forward(self.task)
-        if self.processes.size > 1 or self.recipe.compile:
+        if (self.processes.size > 1 and not apart) or self.recipe.compile:
             # DDP orders its sums by the arrival of the first gradients it sees. These are for that alone, or
             # the first step of a resumed run would be rounded in another order than that of one never
             # stopped. What cannot be compiled shows here too, before anything is written.
@@ -148,7 +159,11 @@ class Trainer:
 
     def _own_state(self) -> Record:
         """What each process has for itself."""
-        return {"task": self.task.state_dict(), "generators": generators()}
+        own = {"task": self.task.state_dict(), "generators": generators()}
+        return {**own, **self._weights()} if self.replicas > 1 else own
+
+    def _weights(self) -> Record:
+        return {"model": self.task.model.state_dict(), "optimizer": self.optimizer.state_dict()}
 
     # ---- the run ----
 
@@ -286,9 +301,11 @@ class Trainer:
 
     def _save(self, lead: Record, *others: Record) -> None:
         """Write a checkpoint of weights that are finite."""
-        state = {"model": self.task.model.state_dict(), "optimizer": self.optimizer.state_dict(), **lead}
-        if not all(bool(value.isfinite().all()) for value in state["model"].values()):
-            raise Diverged(f"weights that are not finite at {self._where}")
+        state = {**self._weights(), **lead}
+        for rank, own in enumerate((state, *others)):
+            if not all(bool(value.isfinite().all()) for value in own.get("model", {}).values()):
+                whose = f" of replica {rank}" if self.replicas > 1 else ""
+                raise Diverged(f"weights{whose} that are not finite at {self._where}")
         counts = {**asdict(self.progress), "metrics_size": self.log.sync()}
         checkpoint.save(self.folder.path, {**counts, **state, "others": others})
 
@@ -310,7 +327,7 @@ class Trainer:
                 "test": task.judge("test") if settings.final else None,
                 "parameters": sum(parameter.numel() for parameter in task.model.parameters()),
                 "weights_sha256": checkpoint.digest(weights),
-                "gradient_evaluations": self.progress.step * self.cost,
+                "gradient_evaluations": self.progress.step * self.cost * self.replicas,
                 "epochs": self.epoch,
                 "seconds": self.progress.seconds,
             }

@@ -1,0 +1,85 @@
+"""Kills one replica of a run at random moments with SIGKILL, resumes all, and compares the final weights.
+
+    python benchmarks/sigkill_replicas.py [--trials 20]
+
+A dead replica ends the command, and `--resume` goes on from the checkpoint, which holds every replica. Every
+trial must end in the weights of a run that was never stopped. Writes results/sigkill_replicas.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+REPLICAS = 2
+RUN = (
+    f"train lenet/parle --replicas {REPLICAS} --data digits --train-limit 160 --epochs 6 --batch-size 16 "
+    "--checkpoint-seconds 0 --statistics-samples 100 --optimizer.L 5"
+).split()
+
+
+def start(folder: Path) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "entropy_sgd", *RUN, "--out", str(folder), "--resume"]
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def finish(folder: Path) -> str:
+    if start(folder).wait() != 0:
+        raise SystemExit(f"the run in {folder} did not end well")
+    return json.loads((folder / "summary.json").read_text())["weights_sha256"]
+
+
+def processes_of(command: subprocess.Popen[bytes]) -> list[int]:
+    """The processes that the command has started."""
+    children = Path(f"/proc/{command.pid}/task/{command.pid}/children")
+    return [int(pid) for pid in children.read_text().split()]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--trials", type=int, default=20)
+    trials = parser.parse_args().trials
+    moments, killed, equal = random.Random(1), 0, 0
+    with tempfile.TemporaryDirectory() as root:
+        began = time.monotonic()
+        expected = finish(Path(root) / "whole")
+        metrics = [
+            json.loads(line) for line in (Path(root) / "whole" / "metrics.jsonl").read_text().splitlines()
+        ]
+        length = metrics[-1]["seconds"]
+        print(f"undisturbed: {length:.1f} s of training in {time.monotonic() - began:.1f} s", flush=True)
+        for trial in range(trials):
+            folder = Path(root) / str(trial)
+            command = start(folder)
+            while not (folder / "checkpoint.pt").exists() and command.poll() is None:
+                time.sleep(0.01)
+            time.sleep(moments.uniform(0, 0.9 * length))
+            if command.poll() is None:
+                os.kill(moments.choice(processes_of(command)), signal.SIGKILL)
+            killed += command.wait() != 0
+            equal += finish(folder) == expected
+            shutil.rmtree(folder)
+            print(f"trial {trial + 1}: {killed} killed, {equal} equal", flush=True)
+    result = {
+        "trials": trials,
+        "killed": killed,
+        "equal_hashes": equal,
+        "weights_sha256": expected,
+        "command": "entropy-sgd " + " ".join(RUN),
+    }
+    path = Path(__file__).parents[1] / "results" / "sigkill_replicas.json"
+    path.write_text(json.dumps(result, indent=1) + "\n")
+    print(path)
+
+
+if __name__ == "__main__":
+    main()
