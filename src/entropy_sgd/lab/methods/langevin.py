@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-import warnings
-from collections.abc import Generator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -87,6 +85,8 @@ class AroundAlgorithm1(Method[I]):
 
     def judged(self, optimizer: Any) -> AbstractContextManager[None]:
         """The outer weights x."""
+        from entropy_sgd.frameworks.outer_weights import outer_weights
+
         return outer_weights(optimizer)
 
     def diagnostics(self, optimizer: Any) -> dict[str, float | None]:
@@ -97,15 +97,3 @@ class AroundAlgorithm1(Method[I]):
         angle = math.nan if math.isnan(cosine) else math.degrees(math.acos(max(-1.0, min(1.0, cosine))))
         found = {**values, "angle": angle}
         return {key: value if math.isfinite(value) else None for key, value in found.items()}
-
-
-@contextmanager
-def outer_weights(optimizer: Any) -> Generator[None]:
-    """X in place of x′; before the first outer update these are the initial weights, and so is meant."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        optimizer.eval()
-    try:
-        yield
-    finally:
-        optimizer.train()

@@ -1,14 +1,21 @@
-"""The rules of the inner loop: one file each, named here."""
+"""The rules of the inner loop: one file each in this folder, found by looking."""
 
 from __future__ import annotations
 
-from entropy_sgd.optim.rules.adam import Adam
-from entropy_sgd.optim.rules.momentum import Momentum
+from importlib import import_module
+from pkgutil import iter_modules
+
 from entropy_sgd.optim.rules.rule import Rule
-from entropy_sgd.optim.rules.sghmc import SGHMC
-from entropy_sgd.optim.rules.sgnht import SGNHT
 
 __all__ = ["RULES", "Rule"]
 
-RULES: dict[str, Rule] = {"sgd": Momentum(), "adam": Adam(), "sghmc": SGHMC(), "sgnht": SGNHT()}
+
+def _found() -> dict[str, Rule]:
+    modules = [import_module(f"{__name__}.{module.name}") for module in iter_modules(__path__)]
+    kinds = {kind for module in modules for kind in vars(module).values() if isinstance(kind, type)}
+    rules = [kind() for kind in kinds if issubclass(kind, Rule) and kind is not Rule]
+    return {rule.name: rule for rule in sorted(rules, key=lambda rule: rule.name)}
+
+
+RULES: dict[str, Rule] = _found()
 """What `inner` may be called; a class of torch optimizers is the other choice (inner_optimizer.py)."""

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 class Adam(Rule):
     """Adam with its bias correction."""
 
+    name = "adam"
+
     def buffers(self, h: Langevin) -> tuple[str, ...]:
         """Both running averages."""
         del h

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 class Momentum(Rule):
     """SGD, with momentum or without, Nesterov's or not."""
 
+    name = "sgd"
     compiled = True
 
     def buffers(self, h: Langevin) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 A rule turns dx' of line 4 into the next x'. It has no state of its own: what it remembers is in the state of
 each parameter under the names in `buffers`, and its hyper-parameters are those of `Langevin`.
 
-To add a sampler, write one file with a subclass here and name it in `rules/__init__.py`.
+To add a sampler, write one file with a subclass in this folder: `name` is what `inner` calls it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from math import sqrt
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 class Rule(ABC):
     """Line 5 of Algorithm 1: how x' moves, given dx'."""
 
-    compiled = False
+    name: ClassVar[str]
+    compiled: ClassVar[bool] = False
     """Whether the compiled kernels know this rule."""
 
     @abstractmethod

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 class SGHMC(Rule):
     """Langevin dynamics of second order."""
 
+    name = "sghmc"
+
     def buffers(self, h: Langevin) -> tuple[str, ...]:
         """The velocity."""
         del h

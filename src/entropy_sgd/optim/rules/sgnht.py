@@ -33,6 +33,8 @@ THERMOSTAT = "entropy_thermostat"
 class SGNHT(Rule):
     """SGHMC with a friction that keeps the temperature."""
 
+    name = "sgnht"
+
     def buffers(self, h: Langevin) -> tuple[str, ...]:
         """The velocity, and the friction: one number for each parameter tensor."""
         del h
