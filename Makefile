@@ -53,6 +53,7 @@ bench: $(READY) ## ratios, measured side by side
 	$(BIN)/python benchmarks/throughput.py
 	$(BIN)/python benchmarks/training.py
 	$(BIN)/python benchmarks/landscape.py
+	$(BIN)/python benchmarks/replicas.py
 
 clean: ## remove what the other targets made
 	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .hypothesis src/*.egg-info src/entropy_sgd/optim/*.so

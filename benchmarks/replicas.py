@@ -37,13 +37,13 @@ L, PROCESSES, ROUNDS = 20, 2, 3
 def bytes_sent() -> int:
     """Over all TCP connections of this process (tcpi_bytes_sent of Linux's TCP_INFO)."""
     total = 0
-    for name in Path("/proc/self/fd").iterdir():
-        try:
-            with socket.socket(fileno=os.dup(int(name.name))) as connection:
+    for name in list(Path("/proc/self/fd").iterdir()):
+        if not name.is_socket():
+            continue
+        with socket.socket(fileno=os.dup(int(name.name))) as connection:
+            if connection.family != socket.AF_UNIX and connection.type == socket.SOCK_STREAM:
                 info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
                 total += struct.unpack_from("Q", info, 200)[0]
-        except OSError:  # no socket, not TCP, not connected, or closed meanwhile
-            continue
     return total
 
 

@@ -467,13 +467,13 @@ def larger_than_a_process(mesh: DeviceMesh, two: Group | None, folder: Path) -> 
 def bytes_sent() -> int:
     """Over all TCP connections of this process, by the kernel's own count (tcpi_bytes_sent of TCP_INFO)."""
     total = 0
-    for name in os.listdir("/proc/self/fd"):  # noqa: PTH208
-        try:
-            with socket.socket(fileno=os.dup(int(name))) as connection:
+    for name in list(Path("/proc/self/fd").iterdir()):
+        if not name.is_socket():
+            continue
+        with socket.socket(fileno=os.dup(int(name.name))) as connection:
+            if connection.family != socket.AF_UNIX and connection.type == socket.SOCK_STREAM:
                 info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
                 total += struct.unpack_from("Q", info, 200)[0]
-        except OSError:  # no socket, not TCP, not connected, or closed meanwhile
-            continue
     return total
 
 

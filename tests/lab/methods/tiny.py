@@ -26,6 +26,8 @@ def recipe(method: str, batch_size: int = 16, **changes) -> Recipe:
     """A network of 5,000 weights with dropout and batch normalisation, on 240 digits of 8 x 8."""
     found = recipes.get(f"mnistfc/{method}")
     inner = {"L": CYCLE} if hasattr(found.optimizer, "L") else {}
+    if methods.of(found.optimizer).replicas(found.optimizer) > 1:
+        inner["replicas"] = 1  # more start processes of their own: see ../training/test_replicas.py
     tiny = {"network": "small-mnistfc", "data": f"idx:{DIGITS}", "train_limit": 240, "epochs": BUDGET}
     tiny |= {"dropout": 0.2, "batch_norm": True, "statistics_samples": 100, "evaluate_every": 2}
     drops = replace(found.drops, at=tuple(2 for _ in found.drops.at[:1]))

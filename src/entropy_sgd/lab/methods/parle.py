@@ -78,11 +78,14 @@ class Parle(AroundAlgorithm1[ParleOptions]):
         import entropy_sgd
 
         chosen = arguments(options)
-        del chosen["replicas"]  # the processes are there
+        replicas = chosen.pop("replicas")
         scope = entropy_sgd.scoping.Exponential
         gamma = scope(chosen.pop("gamma0"), chosen.pop("gamma1"), chosen.pop("gamma_maximum"))
         rho = scope(chosen.pop("rho0"), chosen.pop("rho1"), chosen.pop("rho_maximum"))
-        return entropy_sgd.Replicas(model.parameters(), gamma=gamma, rho=rho, seed=seed, **chosen, **FIXED)
+        given: dict[str, Any] = {"gamma": gamma, "seed": seed, **chosen, **FIXED}
+        if replicas == 1:  # in one process, or data-parallel in several
+            return entropy_sgd.EntropySGD(model.parameters(), **given)
+        return entropy_sgd.Replicas(model.parameters(), rho=rho, **given)
 
     def step(self, optimizer: Any, closure: Closure) -> Tensor:
         """A Langevin step; a replica that diverges stops all of them."""

@@ -42,8 +42,8 @@ class Gradient:
         if not math.isfinite(value):
             losses = self.processes.gather(loss.item())
             ranks = [str(rank) for rank, own in enumerate(losses) if not math.isfinite(own)]
-            whose = f" on rank {', '.join(ranks)}" if self.processes.size > 1 else ""
-            raise Diverged(f"a loss of {value}{whose} at {self.where}")
+            whose = f", on rank {', '.join(ranks)}" if self.processes.size > 1 else ""
+            raise Diverged(f"a loss of {value} at {self.where}{whose}")
         if self.clip_norm is not None:
             clip_grad_norm_(task.model.parameters(), self.clip_norm)
         if not self.calls:
