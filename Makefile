@@ -30,7 +30,7 @@ lint: $(READY) ## ruff and pyright
 	$(BIN)/pyright
 
 test: $(READY) lint ## everything that must hold
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
 docs: $(READY) ## the documentation as a site, in build/site; a warning is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
