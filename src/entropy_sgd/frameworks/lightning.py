@@ -17,11 +17,7 @@ from entropy_sgd.optim import recalibrate_batchnorm
 require("lightning", "2.6")
 
 from lightning.pytorch import Callback, LightningModule, Trainer  # noqa: E402  after the check of its version
-
-try:
-    from lightning.pytorch.callbacks import WeightAveraging
-except ImportError:  # before Lightning 2.6
-    WeightAveraging = ()
+from lightning.pytorch.callbacks import WeightAveraging  # noqa: E402
 
 
 def _callbacks(trainer: Trainer) -> list[Callback]:

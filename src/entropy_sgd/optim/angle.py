@@ -22,7 +22,7 @@ def empty(groups: Sequence[dict[str, Any]], device: torch.device) -> Tensor:
     if numel <= sketch.BUCKETS:
         dtype = torch.float32 if device.type == "mps" else torch.float64
         return torch.zeros(numel, dtype=dtype, device=device)
-    return torch.zeros(sketch.BUCKETS, device=device)
+    return torch.zeros(sketch.BUCKETS, dtype=torch.float32, device=device)
 
 
 def to_list(vector: Tensor) -> list[float]:

@@ -158,7 +158,7 @@ class Bucket:
         z = self._thermal(seed, t, l)
         if self.half or self.master:
             w, gradient = narrow.widened(self.x_prime), narrow.widened(gradient)
-            buffers = [narrow.widened(buffer) for buffer in self.buffers]
+            buffers = [narrow.widened(buffer, w[0].dtype) for buffer in self.buffers]
             dx = drift(self.h, w, gradient, self.x)
             self.h.rule.step_(self.h, w, dx, buffers, self.k, z, self.params)
             for i, (buffer, wide) in enumerate(zip(self.buffers, buffers, strict=True)):
@@ -305,6 +305,7 @@ def reuse(buckets: list[Bucket], last: list[Bucket]) -> list[Bucket]:
             for old in last
             if old.group is bucket.group
             and old.dtype is bucket.dtype
+            and old.device == bucket.device
             and old.indices == bucket.indices
             and all(map(is_, old.params, bucket.params))
         )

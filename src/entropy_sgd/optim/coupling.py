@@ -280,15 +280,15 @@ class Coupled(LocalEntropy):
         self._held.forget()
 
     @torch.no_grad()
-    def _notice(self) -> None:
+    def _notice(self, *, release: bool = True) -> None:
         if self._start:
             start, self._start = self._start, {}
             for p, x in start.items():
                 p.copy_(x)
-        super()._notice()
+        super()._notice(release=release)
         if self._couples and self._common["inner_step"] == 0:
             states = ((p, {STEP: 1}) for p in self._params() if self.state.get(p, {}).get(STEP, 0) == 0)
-            written = self._held.written(states)
+            written = self._held.written(states, release=False)
             if written:
                 self._leave_alone(written)
                 self._held.record(self._params())

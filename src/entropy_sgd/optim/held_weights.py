@@ -71,7 +71,7 @@ class HeldWeights(Optimizer):
         common = self._common
         if common["evaluating"]:
             return
-        self._notice()
+        self._notice(release=self._some_learn())
         if common["outer_step"] == 0 and common["inner_step"] > 0:
             self._warn_once(
                 "initial",
@@ -83,9 +83,13 @@ class HeldWeights(Optimizer):
     def train(self) -> None:
         """Puts the inner weights x' back after `eval()`."""
         if self._common["evaluating"]:
-            self._notice()
+            self._notice(release=self._some_learn())
             if self._common["evaluating"]:
                 self._set_mode(evaluating=False)
+
+    def _some_learn(self) -> bool:
+        """False if everything is frozen, as it may be for a while, for an evaluation."""
+        return any(p.requires_grad for p in self._taking_part())
 
     @torch.no_grad()
     def _set_mode(self, *, evaluating: bool) -> None:
@@ -106,17 +110,22 @@ class HeldWeights(Optimizer):
         self._watch.record(self._taking_part())
 
     def _swap(self, *, evaluating: bool) -> None:
-        """X for x' in the model, or back."""
+        """Puts x in place of x' in the model, or x' in place of x."""
         params: list[Tensor] = []
         for p in self._taking_part():
             state = self.state[p]
-            if not has_master(p):
-                params.append(p)
-            elif evaluating:  # x has more bits than p: it stays, and x' steps aside
-                state[X_PRIME] = p.detach().clone()
-                p.copy_(state[X])
-            else:
+            x: Tensor = state[X]
+            if not evaluating and X_PRIME in state:
                 p.copy_(state.pop(X_PRIME))
+            elif evaluating and has_master(p):  # x has more bits than p: it stays, and x' steps aside
+                state[X_PRIME] = p.detach().clone()
+                p.copy_(x)
+            elif x.dtype is not p.dtype:  # the model was converted to bfloat16 since `eval()`
+                held = p.detach().to(x.dtype)
+                p.copy_(x)
+                x.copy_(held)
+            else:
+                params.append(p)
         xs: list[Tensor] = [self.state[p][X] for p in params]
         if sharding.any_distributed(params):
             params, xs = real(params), real(xs)
@@ -128,20 +137,35 @@ class HeldWeights(Optimizer):
 
         The cycle under way is given up; the counts of updates and the memory of the outer optimizer stay.
         """
-        if self._common["evaluating"]:
-            self._common["evaluating"] = False
-            assert self._outer is not None
+        self._leave_eval([p for group in self.param_groups for p in group["params"]])
+        self._start_over(self._taking_part())
+
+    @torch.no_grad()
+    def _leave_eval(self, found: list[Tensor]) -> None:
+        """Training goes on with the weights `found` in the model; the outer optimizer must not move them."""
+        if not self._common["evaluating"]:
+            return
+        self._common["evaluating"] = False
+        assert self._outer is not None
+        if hasattr(self._outer.optimizer, "train"):
+            kept = [p.detach().clone() for p in found]
             self._outer.mode(training=True)
-        self._start_over([p for p, state in self._states() if state.get(STEP, 0) > 0])
+            for p, weights in zip(found, kept, strict=True):
+                p.copy_(weights)
 
     # ---- what others do to the parameters ----
 
     @torch.no_grad()
-    def _notice(self) -> None:
-        """Parameters that someone else has frozen, converted or written since the last operation."""
+    def _notice(self, *, release: bool = True) -> None:
+        """Parameters that someone else has frozen, converted or written since the last operation.
+
+        With `release`, frozen ones leave the cycle.
+        """
         if self._loaded:
             self._notice_modes()
-        written = self._watch.written(self._states())
+        written = self._watch.written(self._states(), release=release)
+        if self._common["inner_step"] > 0 and not self._taking_part():
+            self._start_over([])  # all were frozen
         if written:
             self._warn_once(
                 "written",
@@ -164,21 +188,23 @@ class HeldWeights(Optimizer):
                 f"the cycle under way is in neither. The cycle starts over from {held}; save model and "
                 "optimizer both between eval() and train(), or both outside",
             )
-            self._common["evaluating"] = False
-            self._start_over([p for p, _ in inside])
+            params = [p for p, _ in inside]
+            self._leave_eval(params)
+            self._start_over(params)
 
     def _start_over(self, params: list[Tensor]) -> None:
         """These parameters begin a cycle with their next gradient; all begin one if no other is inside."""
         for p in params:
             state = self.state[p]
             state[STEP] = 0
+            state.pop(X_PRIME, None)
             if AGE in state:
                 state[AGE] = 0
         common = self._common
         if not self._taking_part():
             common["abandoned"] += common["inner_step"]
             common["inner_step"] = 0
-            common["evaluating"] = False
+            self._leave_eval(params)
         self._watch.record(self._taking_part())
 
     def _check_streams(self) -> None:

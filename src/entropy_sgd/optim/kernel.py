@@ -269,7 +269,8 @@ def gaussian(spans: Sequence[tuple[int, int, int]], seed: int, t: int, l: int) -
     whole: list[Tensor] = []
     for parameter, start, numel in spans:
         rows += (0, 0, 0, 0, 0, numel, start, parameter, 0, 0)
-        whole.append(torch.empty((-(-(start + numel) // TILE) - start // TILE) * TILE))
+        size = (-(-(start + numel) // TILE) - start // TILE) * TILE
+        whole.append(torch.empty(size, dtype=torch.float32, device="cpu"))  # whatever torch's defaults are
     out, tensors = array("q", [z.data_ptr() for z in whole]), array("q", rows)
     count, ends = len(spans), array("q", bytes(8 * len(spans)))
     step = Step(seed & 0xFFFFFFFFFFFFFFFF, t, l, tensors=tensors.buffer_info()[0], count=count)

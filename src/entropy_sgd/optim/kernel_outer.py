@@ -145,4 +145,4 @@ def sketch_(
 @cache
 def _parts() -> Tensor:
     """Room for the sketches of the parts that threads work on: SLABS of them, see kernel.c."""
-    return torch.empty(64 * (4096 + TILE + 2))
+    return torch.empty(64 * (4096 + TILE + 2), dtype=torch.float32, device="cpu")

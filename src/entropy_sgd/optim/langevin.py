@@ -73,7 +73,7 @@ def langevin_step(
 
 
 def drift(h: Langevin, x_prime: Tensors, gradient: Tensors, x: Tensors) -> list[Tensor]:
-    """Dx' of line 4, on lists."""
+    """The drift dx' of line 4, on lists."""
     dx = list(torch._foreach_sub(x_prime, x))
     torch._foreach_mul_(dx, h.gamma)
     torch._foreach_add_(dx, gradient)

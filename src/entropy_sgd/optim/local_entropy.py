@@ -27,7 +27,7 @@ from entropy_sgd.optim.diagnostics import UNKNOWN, measure
 from entropy_sgd.optim.held_weights import HeldWeights
 from entropy_sgd.optim.hosted import Hosted
 from entropy_sgd.optim.inner_optimizer import InnerOptimizer, check_hosted, name_of
-from entropy_sgd.optim.options import check_group, complete_state_dict, take_common
+from entropy_sgd.optim.options import check_group, check_state_dtype, complete_state_dict, take_common
 from entropy_sgd.optim.outer_optimizer import OuterOptimizer
 from entropy_sgd.optim.states import AGE, GRADIENT, STEP, X, has_master
 from entropy_sgd.optim.watch import Watch
@@ -212,7 +212,7 @@ class LocalEntropy(HeldWeights):
         """Adds a group, which takes part from its first gradient on."""
         group = dict(param_group)
         for name in (*COMMON_OPTIONS, *self._common_state):
-            if name in group and group.pop(name) != self._common[name]:
+            if name in group and group.pop(name) not in (self._common[name], self._schedule):
                 raise arguments.ArgumentError(
                     f"{name} is common to all parameter groups, got {name}={param_group[name]!r} in one group"
                 )
@@ -222,6 +222,7 @@ class LocalEntropy(HeldWeights):
         try:
             sharding.check_not_wrapped(added["params"])
             sharding.check_group_params(added)
+            check_state_dtype(added)
             for hosted in self._hosted:
                 hosted.add_param_group(added)
         except Exception:
@@ -247,7 +248,7 @@ class LocalEntropy(HeldWeights):
         """
         common = self._common
         if common["evaluating"]:
-            if closure is None:
+            if closure is None and common["inner_step"] > 0:
                 self._warn_once(
                     "mode",
                     "step() in eval mode: the inner weights x' were put back now, so a gradient taken before "
@@ -284,14 +285,20 @@ class LocalEntropy(HeldWeights):
         """
         losses: list[Any] = []
         while True:
-            before = (self._common["outer_step"], self._common["inner_step"])
+            before = self._progress()
             loss = self.step(closure)
+            if loss is None:
+                raise RuntimeError("cycle(closure): the closure must return the loss, got None")
             losses.append(loss.detach() if isinstance(loss, Tensor) else loss)
-            after = (self._common["outer_step"], self._common["inner_step"])
-            if after == before:
+            if self._progress() == before:
                 raise RuntimeError("cycle(closure): the closure left no gradient in any parameter")
-            if after[1] == 0:
+            if self._common["inner_step"] == 0:
                 return sum(losses) / len(losses)
+
+    def _progress(self) -> tuple[int, int]:
+        """Outer updates, and steps since the last one, those of cycles that were started over included."""
+        common = self._common
+        return common["outer_step"], common["inner_step"] + common["abandoned"]
 
     @torch.no_grad()
     def finish(self) -> None:
@@ -517,7 +524,7 @@ class LocalEntropy(HeldWeights):
     def state_dict(self) -> dict[str, Any]:
         """Plain tensors and numbers, from which training resumes bit for bit at any point of a cycle."""
         if not self._loaded:
-            self._notice()
+            self._notice(release=False)
         for name in ("distance", "gradient_sq", "loss"):
             self._common[name] = float(self._common[name])
         saved = super().state_dict()
@@ -562,19 +569,26 @@ class LocalEntropy(HeldWeights):
             raise
         self._gradient = angle.from_list(self._common.pop(SKETCH, None))
         self._watch.forget()
+        self._watch.learned(p for p in self._taking_part() if isinstance(p, torch.nn.Parameter))
         self._loaded, self._scheduled = True, []
 
     def _keep_bits(self, state_dict: dict[str, Any]) -> None:
-        """After torch has given loaded states the parameters' dtype: bfloat16 weights have float32 ones."""
-        pairs = zip(self.param_groups, state_dict["param_groups"], strict=True)
-        for p, i in (
-            (p, i) for group, saved in pairs for p, i in zip(group["params"], saved["params"], strict=True)
-        ):
-            state = self.state.get(p, {})
-            state.pop(GRADIENT, None)
-            for name, value in state_dict["state"].get(i, {}).items() if has_master(p) else ():
-                if name in state and isinstance(value, Tensor) and value.dtype is torch.float32:
-                    state[name] = value.detach().to(p.device, copy=True)
+        """After torch has given loaded states the parameters' dtype.
+
+        The states of bfloat16 weights are of float32, and with `state_dtype=torch.bfloat16` those of float32
+        weights of bfloat16.
+        """
+        for group, saved in zip(self.param_groups, state_dict["param_groups"], strict=True):
+            for p, i in zip(group["params"], saved["params"], strict=True):
+                state = self.state.get(p, {})
+                state.pop(GRADIENT, None)
+                for name, value in state_dict["state"].get(i, {}).items():
+                    if name not in state or not isinstance(value, Tensor):
+                        continue
+                    master = has_master(p) and value.dtype is torch.float32
+                    half = group["state_dtype"] is torch.bfloat16 and value.dtype is torch.bfloat16
+                    if master or (half and name.startswith("entropy_")):
+                        state[name] = value.detach().to(p.device, copy=True)
 
     def _share(self) -> None:
         for hosted in self._hosted:

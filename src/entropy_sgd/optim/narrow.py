@@ -16,9 +16,9 @@ from entropy_sgd.optim import rounding
 FURTHER = 8  # slot of an inner rule's second buffer; the third has the next
 
 
-def widened(tensors: Sequence[Tensor]) -> list[Tensor]:
-    """Copies in float32; tensors of other than 16 bits as they are."""
-    return [t.to(torch.float32) if t.dtype in (torch.bfloat16, torch.float16) else t for t in tensors]
+def widened(tensors: Sequence[Tensor], dtype: torch.dtype = torch.float32) -> list[Tensor]:
+    """Copies in `dtype`; tensors of other than 16 bits as they are."""
+    return [t.to(dtype) if t.dtype in (torch.bfloat16, torch.float16) else t for t in tensors]
 
 
 @dataclass(frozen=True)

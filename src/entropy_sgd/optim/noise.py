@@ -168,7 +168,8 @@ def gaussian_by_torch(spans: Sequence[Span], seed: int, t: int, l: int, device: 
     number, parameter, rows = _tiles(tuple(spans), device)
     key = (seed & WORD, (seed >> 32) & WORD)
     lane = torch.arange(BLOCKS_PER_TILE, device=device)
-    z = torch.empty(len(number), 2, 2, BLOCKS_PER_TILE, device=device)  # (tiles, pairs, words, blocks)
+    size = (len(number), 2, 2, BLOCKS_PER_TILE)  # (tiles, pairs, words, blocks)
+    z = torch.empty(size, dtype=torch.float32, device=device)
     length = CHUNK if device.type == "cpu" else max(1, len(number))
     for i in range(0, len(number), length):
         chunk = slice(i, i + length)

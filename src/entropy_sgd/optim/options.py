@@ -38,8 +38,6 @@ def check_group(group: dict[str, Any], hosted: str | None) -> None:
     arguments.number("alpha", group["alpha"], 0.0, 1.0)
     if group["state_dtype"] not in STATE_DTYPES:
         raise arguments.refuse("state_dtype", group["state_dtype"], "torch.bfloat16, torch.float32 or None")
-    if group["state_dtype"] is torch.bfloat16 and any(p.is_complex() for p in group.get("params", ())):
-        raise arguments.ArgumentError("state_dtype=torch.bfloat16 is for real parameters, got complex ones")
     for name in ("scale_by_gamma", "maximize"):
         arguments.flag(name, group[name])
     for name in ("foreach", "fused"):
@@ -48,6 +46,12 @@ def check_group(group: dict[str, Any], hosted: str | None) -> None:
         raise arguments.ArgumentError(
             "foreach and fused cannot be True together, got foreach=True, fused=True"
         )
+
+
+def check_state_dtype(group: dict[str, Any]) -> None:
+    """States of 16 bits are real."""
+    if group["state_dtype"] is torch.bfloat16 and any(p.is_complex() for p in group["params"]):
+        raise arguments.ArgumentError("state_dtype=torch.bfloat16 is for real parameters, got complex ones")
 
 
 def check_rate(group: dict[str, Any]) -> None:

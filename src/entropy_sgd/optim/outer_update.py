@@ -143,6 +143,8 @@ def _call(outer: OuterOptimizer, members: list[Member], gamma: float) -> tuple[A
     name = _mean(states[0])
     if any(_mean(state) != name for state in states):
         return None
+    if name == AWAY and any(state[AWAY].dtype is not torch.bfloat16 for state in states):
+        return None  # the kernel knows mu - x from mu by its dtype
     xs = [state[X] for state in states]
     means: list[Tensor] = [] if name is None else [state[name] for state in states]
     kept = [state.get(BUFFER) for state in states] if own["momentum"] != 0 else []

@@ -225,7 +225,7 @@ def _launch(
     totals = torch.zeros(len(shards), 2, dtype=torch.float64, device=device)
     if not len(blocks):
         return totals
-    sums = torch.empty(len(blocks), 2, device=device)
+    sums = torch.empty(len(blocks), 2, dtype=torch.float32, device=device)
     on_device = nullcontext() if device.type == "cpu" else torch.get_device_module(device).device(device)
     with on_device:
         table = _table(tuple(rows), device)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from entropy_sgd.optim import sharding
 from entropy_sgd.optim.bucket import real
-from entropy_sgd.optim.states import STEP, X, working_dtype
+from entropy_sgd.optim.states import STEP, X_PRIME, X, working_dtype
 
 States = Iterable[tuple[Tensor, dict[str, Any]]]
 
@@ -61,11 +61,15 @@ class Watch:
                 found.add(p)
         return found
 
-    def written(self, states: States) -> list[Tensor]:
+    def learned(self, params: Iterable[Tensor]) -> None:
+        """These parameters have been trained: one that requires no gradient now is frozen."""
+        self._learned.update(params)
+
+    def written(self, states: States, *, release: bool) -> list[Tensor]:
         """The parameters inside a cycle that someone else has written since they were recorded.
 
-        The state of one that was converted to another dtype or device follows it; one that was frozen leaves
-        the cycle, and keeps what the model holds.
+        The state of one that was converted to another dtype or device follows it. With `release`, one that
+        was frozen leaves the cycle, and keeps what the model holds.
         """
         marks, found = self._marks, list[Tensor]()
         for p, state in states:
@@ -74,8 +78,9 @@ class Watch:
                 _convert(p, state)
             if state.get(STEP, 0) == 0:
                 continue
-            if not p.requires_grad and p in self._learned:
+            if release and not p.requires_grad and p in self._learned:
                 state[STEP] = 0
+                state.pop(X_PRIME, None)
                 continue
             mark = marks.get(p)
             if mark is not None and mark != (now := _mark(p)) and mark[3:] == now[3:]:
@@ -86,7 +91,8 @@ class Watch:
 def _convert(p: Tensor, state: dict[str, Any]) -> None:
     for name, value in state.items():
         if isinstance(value, Tensor) and value.shape == p.shape and value.is_floating_point():
-            state[name] = value.to(p.device, working_dtype(p))
+            half = value.dtype is torch.bfloat16 and name.startswith("entropy_")  # by choice: state_dtype
+            state[name] = value.to(p.device, value.dtype if half else working_dtype(p))
 
 
 def saved_in_two_modes(inside: list[tuple[Tensor, dict[str, Any]]]) -> bool:
@@ -100,6 +106,6 @@ def saved_in_two_modes(inside: list[tuple[Tensor, dict[str, Any]]]) -> bool:
     owners = [p for p, _ in inside]
     unequal = [
         (a != b).sum().double().to(owners[0].device)
-        for a, b in zip(real(owners), real([state[X] for _, state in inside]), strict=True)
+        for a, b in zip(real(owners), real([s.get(X_PRIME, s[X]) for _, s in inside]), strict=True)
     ]
     return sharding.total(torch.stack(unequal), owners).item() == 0
