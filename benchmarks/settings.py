@@ -10,7 +10,7 @@ them; the fastest turn of each is compared with that of the plain setting: torch
 Each setting is also checked against the plain one, from the same weights and without dropout, which is drawn
 differently: the greatest relative difference of the loss over a few steps of gradient descent, and the
 relative distance between the first gradients (batch normalisation magnifies rounding there). A network with
-dropout has to be compiled anew for that, so its compiled settings are checked with one number of threads.
+dropout has to be recompiled for that, so its compiled settings are checked with one number of threads.
 
 A setting that fails is recorded with its error. Writes results/bench/settings.json.
 """

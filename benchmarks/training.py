@@ -9,7 +9,7 @@ turns, a block of 40 steps each, so that whatever else the machine does befalls 
 over the blocks.
 
 What interrupts the steps is timed in a second run, on random data of the real sizes: the seconds of an
-evaluation (with batch statistics taken anew), of a line of measurements and of a checkpoint, and the share of
+evaluation (with recomputed batch statistics), of a line of measurements and of a checkpoint, and the share of
 training time that each takes at the recipe's own frequencies. Writes results/bench/training.json.
 """
 

@@ -3,7 +3,7 @@
     export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1
     torchrun --standalone --nproc-per-node 2 --max-restarts 3 examples/ddp.py
 
-Kill one of the processes: torchrun starts all of them anew, they go on from the last checkpoint, and the
+Kill one of the processes: torchrun restarts all of them, they continue from the last checkpoint, and the
 weights at the end are those of an undisturbed run. Without the variable, torchrun keeps one store of
 addresses for all its attempts, and restarted processes may find those of the dead ones there (pytorch issue
 135712).

@@ -4,8 +4,8 @@
     torchrun --standalone --nproc-per-node 3 --max-restarts 3 examples/replicas.py
 
 Each process is a replica with data of its own. There is no DistributedDataParallel: nothing is sent but the
-weights, once a cycle. Every replica writes its own checkpoints. Kill one process: torchrun starts all of them
-anew, they go on from the last step that all have saved, and end in the weights of an undisturbed run.
+weights, once a cycle. Every replica writes its own checkpoints. Kill one process: torchrun restarts all of
+them, they continue from the last step that all have saved, and end in the weights of an undisturbed run.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Training loops of others around the optimizers: one module a framework, imported when asked for.
+"""Integrations with training frameworks: one module for each, imported on demand.
 
 The modules need the `frameworks` extra; `ddp` needs torch alone.
 """

@@ -42,7 +42,7 @@ class OuterWeights(Callback):
 
     Args:
         recalibrate: batches of *training* data (an iterable that can be run through again and again, such as
-            a DataLoader), on which the statistics of batch normalisation are taken anew each time x is put
+            a DataLoader), on which the statistics of batch normalisation are recomputed each time x is put
             in; those of x' come back with x'. The module's `forward` must take such a batch, see
             `entropy_sgd.recalibrate_batchnorm`. None leaves the statistics of x' in place.
     """

@@ -60,7 +60,7 @@ class Seat:
         return self
 
     def __reduce__(self) -> Any:
-        return Seat, ()  # a process group is no thing to save: whoever loads is in the default group
+        return Seat, ()  # process groups cannot be saved: a loaded replica joins the default group
 
 
 class Diverged(RuntimeError):

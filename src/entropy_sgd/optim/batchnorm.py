@@ -1,7 +1,7 @@
 """Batch statistics at the outer weights.
 
 During a cycle the running statistics of batch normalisation follow the inner weights x'. Before the model is
-evaluated at x they must be taken anew, on training data: `optimizer.eval()`, then `recalibrate_batchnorm`.
+evaluated at x they must be recomputed on training data: `optimizer.eval()`, then `recalibrate_batchnorm`.
 """
 
 from __future__ import annotations

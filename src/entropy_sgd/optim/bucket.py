@@ -66,7 +66,7 @@ class Bucket:
         """Makes what is missing in the members' states, counts the step, and takes the lists from them.
 
         `first` marks the members at the first step of a cycle, where line 1 is still to be done, and `reset`
-        those whose rule begins anew.
+        those whose rule is reset.
         """
         group = self.group
         rule = RULES.get(group["inner"])  # None for a torch optimizer, which keeps its own memory

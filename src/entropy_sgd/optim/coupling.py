@@ -239,7 +239,7 @@ class Coupled(LocalEntropy):
     def eval(self) -> None:
         """Puts x̄, the mean of the replicas' x, into the model: the same on all ranks.
 
-        x̄ is under way since the last outer update, so nothing is sent. Take batch statistics anew after it,
+        x̄ is under way since the last outer update, so nothing is sent. Recompute batch statistics after it,
         with the same training batches on all ranks: `recalibrate_batchnorm(model, batches)`.
         """
         super().eval()

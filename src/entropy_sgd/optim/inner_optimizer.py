@@ -3,7 +3,7 @@
     dx' of line 4 goes to the optimizer through `.grad`;  it moves x'
     x'  = x' + sqrt(inner_lr) noise N(0, I)
 
-Its options stand in the groups as `inner_<name>` and its state beside the rest as `inner_<name>`, so both are
+Its options are in the groups as `inner_<name>` and its state beside the rest as `inner_<name>`, so both are
 checkpointed and sharded like everything else.
 """
 
@@ -51,7 +51,7 @@ def check_hosted(argument: str, kind: Any, options: Any) -> None:
 
 
 def name_of(kind: type[Optimizer]) -> str:
-    """What stands in the groups and in checkpoints for this class."""
+    """The name of this class in groups and checkpoints."""
     return f"{kind.__module__}.{kind.__qualname__}"
 
 

@@ -53,7 +53,7 @@ class Step(ctypes.Structure):
 
 @cache
 def library() -> ctypes.CDLL | None:
-    """The compiled library with the widest instruction set chosen; None, said once, where there is none."""
+    """The compiled library with the widest instruction set chosen; None (logged once) if unavailable."""
     for suffix in reversed(EXTENSION_SUFFIXES):  # `_kernel.so` first: what setup.py builds
         path = Path(__file__).with_name(f"_kernel{suffix}")
         try:

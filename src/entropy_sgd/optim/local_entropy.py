@@ -7,7 +7,7 @@
     x = outer update of x with the gradient x - mu          line 7     every L-th `step()`
 
 The model's parameters hold x' inside a cycle and x at its end. The state of parameter p keeps x, mu, what the
-inner rule remembers and the gradient at x, and beside these whatever the outer optimizer keeps there.
+inner rule remembers, and beside these whatever the outer optimizer keeps there.
 """
 
 from __future__ import annotations
@@ -232,7 +232,7 @@ class LocalEntropy(HeldWeights):
 
     # ---- Algorithm 1 ----
 
-    # Traced by torch.compile, a step would be compiled anew for each value of its counters and of gamma.
+    # Traced by torch.compile, a step would be recompiled for each value of its counters and of gamma.
     # torch.compiler.disable does the same, but imports the compiler along with this module.
     @torch._disable_dynamo
     @torch.no_grad()
@@ -442,7 +442,7 @@ class LocalEntropy(HeldWeights):
     def _make_state(self) -> None:
         """Every entry that training will keep in `state`, for a checkpoint to be loaded into; else nothing.
 
-        The values do not matter: the inner loop sets its own anew at the start of a cycle, and the first
+        The values do not matter: the inner loop sets its own at the start of a cycle, and the first
         outer update drops those of the outer optimizer.
         """
         for bucket in gather(self.param_groups):

@@ -1,7 +1,7 @@
 """The outer optimizer: line 7 of Algorithm 1, any torch optimizer.
 
-Its options stand in the groups under their own names, where schedulers find them. One whose name the inner
-loop uses too (`weight_decay`, `foreach`, ...) stands there as `outer_<name>`.
+Its options are in the groups under their own names, where schedulers find them. One whose name the inner
+loop uses too (`weight_decay`, `foreach`, ...) is there as `outer_<name>`.
 """
 
 from __future__ import annotations

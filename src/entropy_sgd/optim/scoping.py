@@ -142,7 +142,7 @@ class BoundedExponential(_Bounded):
 
 @dataclass(frozen=True)
 class MatchGradient(_Bounded):
-    """The paper's rule for choosing gamma (end of Section 4.2), applied anew after every cycle.
+    """The paper's rule for choosing gamma (end of Section 4.2), applied again after every cycle.
 
     "Match the magnitude of the gradient of the local entropy term, gamma (x - mu), to the gradient for
     vanilla SGD." Both norms are free: the first gradient of a cycle is taken at x, and x - mu is the outer

@@ -81,7 +81,7 @@ def require(device: torch.device) -> None:
 
 
 def give_up(device: torch.device, error: UnusableError) -> None:
-    """From now on the torch path serves devices of this type; said once."""
+    """From now on the torch path serves devices of this type; warns once."""
     if device.type not in _broken:
         _broken.add(device.type)
         logging.getLogger("entropy_sgd").warning(

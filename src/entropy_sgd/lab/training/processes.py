@@ -2,7 +2,7 @@
 
 Every rank holds the same weights and takes its own part of each mini-batch; DistributedDataParallel averages
 the gradients. The lead, rank 0, is the only one that shows, evaluates and writes anything. An error of one
-rank must become an error of all, or the others would wait for it for ever: what can fail is done inside
+rank must become an error of all, or the others would wait for it forever: what can fail is done inside
 `together` or `first`.
 """
 
