@@ -214,9 +214,8 @@ def test_fewer_than_L_steps_give_a_trained_model(kind, stop, tmp_path, monkeypat
     twin = model()
     optimizer = make_optimizer(twin, kind, L=steps)
     lasts = STEPS if kind is transformers.Trainer else limits["max_steps"]
-    at = steps if stop else steps - 1  # a stop by others comes after the scheduler's step
     for group in optimizer.param_groups:
-        group["lr"] *= 1 - at / lasts
+        group["lr"] *= 1 - (steps - 1) / lasts  # the rate of the last step, also after the scheduler's
     rows = iter(data())
     for _ in range(steps):
         optimizer.zero_grad()

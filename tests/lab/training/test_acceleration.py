@@ -98,7 +98,6 @@ def test_channels_last_trains_the_same_weights_by_the_same_kernel(run, tiny_imag
     assert_same_training(tmp_path, "plain", "last")
     # the first is the plain example that shows that network and data fit
     assert set(layouts[1:]) == {(784, 1, 28, 1)}  # with one channel, the strides alone tell
-    assert len(served) == 24
     assert set(served) == {kernel.library() is not None}
     model = models.build("small-lenet")
     model.load_state_dict(torch.load(tmp_path / "last" / "weights.pt", weights_only=True))
