@@ -1,4 +1,4 @@
-"""One Langevin step against one step of torch's optimizers, on the same parameters, in one run.
+"""One Langevin step against one step of torch's optimizers, on equal parameters, in one run.
 
     python benchmarks/optimizer_step.py [--quick] [--device cuda]
 
@@ -84,18 +84,22 @@ class PlainLangevin:
 
 
 def contenders(shapes: list[tuple[int, ...]], which: list[str]) -> dict[str, torch.optim.Optimizer]:
-    """Optimizers that all step on one set of parameters, with steps so small that nothing diverges."""
-    params = parameters(shapes)
+    """Optimizers, each on parameters of its own, with steps so small that nothing diverges."""
+    sgd = {"lr": 1e-6, "momentum": 0.9, "nesterov": True}
     inner = {"lr": 1e-6, "inner_lr": 1e-6, "L": 10**9}  # never the outer update: it is timed apart
     makers = {
-        "SGD fused": lambda: torch.optim.SGD(params, lr=1e-6, momentum=0.9, nesterov=True, fused=True),
-        "SGD foreach": lambda: torch.optim.SGD(params, lr=1e-6, momentum=0.9, nesterov=True, foreach=True),
-        "Adam fused": lambda: torch.optim.Adam(params, lr=1e-6, fused=True),
-        "Langevin": lambda: EntropySGD(params, **inner),
-        "Langevin, bfloat16 states": lambda: EntropySGD(params, **BFLOAT16, **inner),
-        "Langevin, no monitor": lambda: EntropySGD(params, monitor=False, **inner),
-        "Langevin foreach": lambda: EntropySGD(params, foreach=True, **inner),
-        "plain Langevin": lambda: PlainLangevin(params),
+        "SGD fused": lambda: torch.optim.SGD(
+            parameters(shapes), lr=1e-6, momentum=0.9, nesterov=True, fused=True
+        ),
+        "SGD foreach": lambda: torch.optim.SGD(
+            parameters(shapes), lr=1e-6, momentum=0.9, nesterov=True, foreach=True
+        ),
+        "Adam fused": lambda: torch.optim.Adam(parameters(shapes), lr=1e-6, fused=True),
+        "Langevin": lambda: EntropySGD(parameters(shapes), **inner),
+        "Langevin, bfloat16 states": lambda: EntropySGD(parameters(shapes), **BFLOAT16, **inner),
+        "Langevin, no monitor": lambda: EntropySGD(parameters(shapes), monitor=False, **inner),
+        "Langevin foreach": lambda: EntropySGD(parameters(shapes), foreach=True, **inner),
+        "plain Langevin": lambda: PlainLangevin(parameters(shapes)),
     }
     return {name: makers[name]() for name in which}
 
@@ -124,11 +128,12 @@ def cycles(seconds: float) -> list[dict[str, object]]:
     for network, shapes in NETWORKS.items():
         for threads in THREADS:
             torch.set_num_threads(threads)
-            params = parameters(shapes)
-            sgd = torch.optim.SGD(params, lr=1e-6, momentum=0.9, nesterov=True, fused=True)
-            ours = EntropySGD(params, lr=1e-6, momentum=0.9, inner_lr=1e-6, L=20)
-            half = EntropySGD(params, lr=1e-6, momentum=0.9, inner_lr=1e-6, L=20, **BFLOAT16)
-            inside = EntropySGD(params, lr=1e-6, inner_lr=1e-6, L=10**9)  # there is always something to swap
+            sgd = torch.optim.SGD(parameters(shapes), lr=1e-6, momentum=0.9, nesterov=True, fused=True)
+            ours = EntropySGD(parameters(shapes), lr=1e-6, momentum=0.9, inner_lr=1e-6, L=20)
+            half = EntropySGD(parameters(shapes), lr=1e-6, momentum=0.9, inner_lr=1e-6, L=20, **BFLOAT16)
+            inside = EntropySGD(
+                parameters(shapes), lr=1e-6, inner_lr=1e-6, L=10**9
+            )  # there is always something to swap
 
             def twenty(optimizer: torch.optim.Optimizer) -> None:
                 for _ in range(20):
