@@ -85,7 +85,6 @@ class PlainLangevin:
 
 def contenders(shapes: list[tuple[int, ...]], which: list[str]) -> dict[str, torch.optim.Optimizer]:
     """Optimizers, each on parameters of its own, with steps so small that nothing diverges."""
-    sgd = {"lr": 1e-6, "momentum": 0.9, "nesterov": True}
     inner = {"lr": 1e-6, "inner_lr": 1e-6, "L": 10**9}  # never the outer update: it is timed apart
     makers = {
         "SGD fused": lambda: torch.optim.SGD(
