@@ -367,7 +367,7 @@ def the_diverged_is_named(group: Group) -> None:
         model = network()
         optimizer = Replicas(model.parameters(), L=2, rho=rho, process_group=group)
         learn(model, optimizer, range(2), a)
-        with pytest.raises(Diverged, match=rf"^replica 1 \(rank 1\) of {n} diverged"):  # noqa: PT012
+        with pytest.raises(Diverged, match=rf"^replica 1 \(rank 1\) of {n} diverged"):  # noqa: PT012  (the step that fails is one of several)
             for i in range(2, 6):
                 learn(model, optimizer, range(i, i + 1), a)
                 if a == 1 and i == 2:
@@ -453,7 +453,7 @@ def larger_than_a_process(mesh: DeviceMesh, two: Group | None, folder: Path) -> 
     optimizer = Replicas(model.parameters(), L=1, process_group=mesh["replica"])
     train(model, optimizer, range(2), 2, part, replica)
     bad = next(iter(model.parameters())).to_local()
-    with pytest.raises(Diverged, match=rf"^replica 1 \(rank {2 + part}\) of 2 diverged"):  # noqa: PT012
+    with pytest.raises(Diverged, match=rf"^replica 1 \(rank {2 + part}\) of 2 diverged"):  # noqa: PT012  (the step that fails is one of several)
         for i in range(2, 5):
             if i == 2 and dist.get_rank() == 3:
                 with torch.no_grad():

@@ -78,16 +78,16 @@ class Counting(torch.optim.Optimizer):
 
     def __init__(self, params: Any) -> None:
         super().__init__(params, {"lr": 0.1, "gamma": None, "alpha": 0.0})
-        self.state["updates"] = 0  # type: ignore[index]
+        self.state["updates"] = 0  # type: ignore[index]  # a key that is no parameter, on purpose
 
     @torch.no_grad()
-    def step(self, closure: Any = None) -> None:  # type: ignore[override]
-        self.state["updates"] += 1  # type: ignore[index]
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]  # as third-party optimizers write it
+        self.state["updates"] += 1  # type: ignore[index]  # a key that is no parameter, on purpose
         for group in self.param_groups:
             group["gamma"] = (group["gamma"] or 0.0) + 0.5
             group["alpha"] += 1.0
             for p in group["params"]:
-                p -= group["lr"] * group["gamma"] * self.state["updates"] * p.grad  # type: ignore[index]
+                p -= group["lr"] * group["gamma"] * self.state["updates"] * p.grad  # type: ignore[index]  # a key that is no parameter, on purpose
 
 
 @pytest.mark.parametrize("outer", [Warm, Counting])
