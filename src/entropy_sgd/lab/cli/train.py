@@ -48,12 +48,15 @@ USAGE = """usage: entropy-sgd train NETWORK --method METHOD [OPTIONS]
 
 def chosen_recipe(name: str, method: str | None) -> Recipe:
     """The recipe named by `NETWORK/METHOD`, or by a network or the user's file and `--method`."""
-    if is_file(name) or method is not None:
+    if is_file(name) or method is not None or name in recipes.FAMILIES:
         if "/" in name and not is_file(name):
             raise LabError(f"{name!r} names a method already: leave out --method {method}")
         family = find(name)
         if method is None:
-            raise LabError(f"--method is missing: one of {', '.join(family.methods())}")
+            raise LabError(
+                f"--method is missing: entropy-sgd train {name} --method METHOD, "
+                f"with one of {', '.join(family.methods())}"
+            )
         return family.recipe(method)
     return recipes.get(name)
 
@@ -89,28 +92,24 @@ def train(arguments: list[str]) -> None:
     recipe = options.recipe if options.budget is None else options.recipe.stretched(options.budget)
     out = options.out or Path("runs") / f"{recipe.name.replace('/', '-')}-seed{options.seed}"
 
-    from entropy_sgd.lab.runs.folder import CONFIG, EXPERIMENT, METRICS, RunFolder, Settings
+    from entropy_sgd.lab.runs.folder import RunFolder, Settings
+    from entropy_sgd.lab.training import check
     from entropy_sgd.lab.training.processes import Processes
     from entropy_sgd.lab.training.trainer import train as run
 
     with Processes.from_environment() as processes:
         recipe, together = with_replicas(recipe, options.replicas, processes.size)
         settings = Settings(recipe, options.seed, options.final, together)
+        place = {"data_dir": options.data_dir, "device": options.device}
+        with processes.together():
+            check.names(settings, **place, processes=processes, present=not options.resume)
         folder = processes.first(
             lambda: RunFolder(out, settings, resume=options.resume, overwrite=options.overwrite)
         )
-        try:
-            run(
-                settings,
-                folder,
-                data_dir=options.data_dir,
-                device=options.device,
-                checkpoint_seconds=options.checkpoint_seconds,
-                processes=processes,
-            )
-        except (LabError, KeyboardInterrupt):
-            # where nothing was trained, the folder is free for the corrected command
-            if not folder.resumed and not (out / METRICS).exists():
-                (out / EXPERIMENT).unlink(missing_ok=True)
-                (out / CONFIG).unlink(missing_ok=True)
-            raise
+        run(
+            settings,
+            folder,
+            **place,
+            checkpoint_seconds=options.checkpoint_seconds,
+            processes=processes,
+        )

@@ -12,14 +12,16 @@ from entropy_sgd.lab import Diverged, LabError
 from entropy_sgd.lab.comparison.table import Row, cells, tabulate
 from entropy_sgd.lab.recipes import Recipe
 from entropy_sgd.lab.runs import environment
-from entropy_sgd.lab.runs.folder import CONFIG, RunFolder, Settings, holds_run, prepare
+from entropy_sgd.lab.runs.claim import CONFIG, Claim, holds_run
+from entropy_sgd.lab.runs.folder import CHECKPOINTS, SUMMARY, RunFolder, Settings
 from entropy_sgd.lab.runs.records import Record, write_json
-from entropy_sgd.lab.training.acceleration import require_compiler
+from entropy_sgd.lab.training import check
 from entropy_sgd.lab.training.display import say
-from entropy_sgd.lab.training.processes import Processes
 from entropy_sgd.lab.training.trainer import train
 
 RESULT = "comparison.json"
+KEPT = (*CHECKPOINTS, SUMMARY)
+"""What a run has once there is something to keep of it."""
 
 
 @dataclass(frozen=True)
@@ -56,28 +58,47 @@ def run(
     if not comparison.recipes or not comparison.seeds:
         raise LabError("a comparison needs at least one method and one seed")
     console = console or Console()
-    if not resume:  # otherwise it may be that nothing is left to train
-        for recipe in comparison.recipes:
-            require_compiler(recipe, Processes().device(device))
     settings = {
         "recipes": {recipe.name: asdict(recipe) for recipe in comparison.recipes},
         "seeds": list(comparison.seeds),
         "final": comparison.final,
     }
-    # all runs there, also those of seeds and methods that this comparison does not have
-    runs = [entry.name for entry in path.glob("*/") if holds_run(entry)]
-    ours = (*runs, RESULT, "report", CONFIG)
-    if not prepare(path, settings, resume=resume, overwrite=overwrite, ours=ours):
-        write_json(path / CONFIG, {"settings": settings, "environment": environment.describe()})
+    # known networks, data and options are asked for before "already holds a run" is said
+    for _, wanted in comparison.runs():
+        check.names(wanted, data_dir=data_dir, device=device, present=not resume)
+    claim = Claim(path, settings, resume=resume, overwrite=overwrite, ours=_ours, established=_established)
+    for note in claim.notes:
+        say(console, f"note: {note}")
+    if not claim.continues:
+        check.whole([wanted for _, wanted in comparison.runs()], data_dir=data_dir, device=device)
     summaries: list[Record] = []
-    for name, run_settings in comparison.runs():
-        folder = RunFolder(path / name, run_settings, resume=True)
-        try:
-            summary = train(run_settings, folder, data_dir=data_dir, device=device, console=console)
-        except Diverged as error:
-            say(console, str(error))
-            summary = folder.summary or {}
-        summaries.append(summary)
+    with claim:
+        claim.begin(environment.describe())
+        for name, run_settings in comparison.runs():
+            folder = RunFolder(path / name, run_settings, resume=True)
+            try:
+                summary = train(run_settings, folder, data_dir=data_dir, device=device, console=console)
+            except Diverged as error:
+                say(console, str(error))
+                summary = folder.summary or {}
+            claim.settle()
+            summaries.append(summary)
+        rows = _conclude(comparison, path, summaries, console)
+    return rows
+
+
+def _ours(path: Path) -> tuple[str, ...]:
+    """All runs there, also those of seeds and methods that a comparison does not have, and its own files."""
+    runs = [entry.name for entry in path.glob("*/") if entry.name[0] != "." and holds_run(entry)]
+    return (*runs, RESULT, "report", CONFIG)
+
+
+def _established(path: Path) -> bool:
+    return any(entry.parent.name[0] != "." for name in KEPT for entry in path.glob(f"*/{name}"))
+
+
+def _conclude(comparison: Comparison, path: Path, summaries: list[Record], console: Console) -> list[Row]:
+    """Write the table and print it."""
     rows = tabulate(summaries)
     write_json(path / RESULT, {"rows": [asdict(row) for row in rows], "runs": summaries})
     headings, lines = cells(rows)

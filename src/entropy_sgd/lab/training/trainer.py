@@ -7,12 +7,15 @@ checkpoint, so that a run that was stopped anywhere continues to the same bits.
 
 from __future__ import annotations
 
+import json
 import math
 import time
-from contextlib import ExitStack, closing
+from collections.abc import Generator
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict, dataclass, fields
 from functools import partial
 from pathlib import Path
+from typing import TypeGuard
 
 import torch
 from rich.console import Console
@@ -49,7 +52,7 @@ def train(
     processes = processes or Processes()
     console = (console or Console()) if processes.lead else Console(quiet=True, force_terminal=False)
     summary = processes.first(lambda: folder.summary)
-    if summary is not None and summary["status"] == "finished":
+    if _finished(summary):
         say(console, f"{folder.path} is finished already")
         return summary
     count = methods.of(settings.recipe.optimizer).replicas(settings.recipe.optimizer)
@@ -57,9 +60,21 @@ def train(
         given = {"data_dir": data_dir, "device": device, "checkpoint_seconds": checkpoint_seconds}
         return starting.start(count, {"settings": settings, "folder": folder, **given})
     with acceleration.threads(settings.recipe.threads):
+        # everything is checked, and the data found, before the folder is touched
         trainer = Trainer(settings, folder, processes, console, data_dir, device)
-        trainer.resume()
-        return trainer.run(checkpoint_seconds)
+        with ExitStack() as claimed:
+            with processes.together():
+                if processes.lead:
+                    claimed.enter_context(folder)
+            summary = processes.first(lambda: folder.summary)
+            if _finished(summary):  # by another process, a moment ago
+                return summary
+            trainer.resume()
+            return trainer.run(checkpoint_seconds)
+
+
+def _finished(summary: Record | None) -> TypeGuard[Record]:
+    return summary is not None and summary["status"] == "finished"
 
 
 @dataclass
@@ -73,6 +88,21 @@ class Progress:
     losses: float = 0.0
     """Sum of the `count` losses since the last line of metrics.jsonl."""
     count: int = 0
+
+    @classmethod
+    def read(cls, saved: Record, total: int) -> Progress:
+        """That of a checkpoint; `total` where an old one does not have it."""
+        known = {field.name: saved[field.name] for field in fields(cls) if field.name in saved}
+        found = cls(**{"total": total, **known})
+        for name in ("total", "step", "count"):
+            if type(getattr(found, name)) is not int or getattr(found, name) < 0:
+                raise ValueError(f"{name} is {getattr(found, name)!r}")
+        for name in ("seconds", "losses"):
+            if not math.isfinite(getattr(found, name)):
+                raise ValueError(f"{name} is {getattr(found, name)!r}")
+        if found.step > found.total or found.step < found.count:
+            raise ValueError(f"step {found.step} of {found.total}, {found.count} of them unlogged")
+        return found
 
 
 class Trainer:
@@ -127,21 +157,40 @@ class Trainer:
             torch.manual_seed(seed_from(f"{self.settings.seed} rank {processes.rank}"))
         own = self._own_state()
         self._wrap()
-        saved, complaints = processes.first(lambda: checkpoint.load(self.folder.path))
-        self.metrics_size, self.greeting = 0, [f"note: {note}" for note in self.folder.notes]
+        saved, complaints = processes.first(self._saved)
+        self.metrics_size = 0
+        self.greeting = [f"note: {note}" for note in processes.first(lambda: self.folder.notes)]
         self.greeting += [f"note: {text}: the one before it is used" for text in complaints]
-        if saved is not None:
-            known = {field.name: saved[field.name] for field in fields(Progress) if field.name in saved}
-            self.progress = Progress(**{"total": self.progress.total, **known})
-            self.metrics_size = saved["metrics_size"]
-            own = saved if processes.lead else saved["others"][processes.rank - 1]
-            trained = own if self.replicas > 1 else saved
-            task.model.load_state_dict(trained["model"])
-            self.optimizer.load_state_dict(trained["optimizer"])
-            self.greeting.append(f"resumed at step {self.progress.step} of {self.progress.total}")
+        with processes.together(), self._fitting():
+            if saved is not None:
+                self.progress = Progress.read(saved, self.progress.total)
+                self.metrics_size = int(saved["metrics_size"])
+                own = saved if processes.lead else saved["others"][processes.rank - 1]
+                trained = own if self.replicas > 1 else saved
+                task.model.load_state_dict(trained["model"])
+                self.optimizer.load_state_dict(trained["optimizer"])
+                self.greeting.append(f"resumed at step {self.progress.step} of {self.progress.total}")
+            task.load_state_dict(own["task"])
+            set_generators(own["generators"])
         self.greeting += [f"note: {note}" for note in self.notes]
-        task.load_state_dict(own["task"])
-        set_generators(own["generators"])
+
+    def _saved(self) -> tuple[Record | None, list[str]]:
+        """The checkpoint, where a run is continued."""
+        if not self.folder.resumed:
+            return None, []
+        return checkpoint.load(self.folder.path, asdict(self.settings))
+
+    @contextmanager
+    def _fitting(self) -> Generator[None]:
+        """Inside, a checkpoint is taken over; one whose contents do not fit this run is refused."""
+        try:
+            yield
+        except (KeyError, TypeError, ValueError, IndexError, AttributeError, RuntimeError) as error:
+            reason = str(error).strip().partition("\n")[0]
+            raise LabError(
+                f"the checkpoint in {self.folder.path} does not fit this run ({type(error).__name__}: "
+                f"{reason}): it is of another one, or damaged. Use --overwrite to train again."
+            ) from error
 
     def _wrap(self) -> None:
         """Let training batches go through DistributedDataParallel and the compiler, where they are wanted."""
@@ -174,6 +223,7 @@ class Trainer:
         try:
             with processes.together():
                 if processes.lead:
+                    self.folder.begin()
                     self.log = files.enter_context(
                         closing(Log(self.folder.path, self.metrics_size, self.progress.step))
                     )
@@ -193,26 +243,25 @@ class Trainer:
             known = {"recipe": recipe.name, "seed": self.settings.seed}
             reason = {"status": "diverged", **known, "reason": str(error)}
             processes.first(lambda: self.folder.write_summary(reason))
-            raise Diverged(
-                f"{self.title}: {error}. The last good checkpoint is kept in {self.folder.path}"
-            ) from None
+            left = processes.first(lambda: checkpoint.left(self.folder.path))
+            raise Diverged(f"{self.title}: {error}. {left}") from None
         except OSError as error:
-            raise LabError(
-                f"cannot go on writing to {self.folder.path}: {error}. The last checkpoint is intact."
-            ) from error
+            why, left = error.strerror or error, checkpoint.left(self.folder.path)
+            raise LabError(f"cannot go on writing to {self.folder.path}: {why}. {left}") from error
         finally:
             files.close()
 
     def _steps(self, checkpoint_seconds: float) -> None:
         """Step, measure and save until the end, or until a signal comes."""
         recipe, progress, processes = self.recipe, self.progress, self.processes
-        saved_at = time.monotonic()
-        began = saved_at - progress.seconds
+        before = saved_at = time.monotonic()
         pause = checkpoint_seconds
         while progress.step < progress.total:
             lr = self._step()
             now = time.monotonic()
-            progress.seconds = now - began
+            # a suspended or virtual machine's clock may jump, and no time is negative
+            progress.seconds += max(0.0, now - before)
+            before, saved_at = now, min(saved_at, now)
             self.display.advance(self.epoch, now)
             evaluating = progress.step == progress.total or self._passes(recipe.evaluate_every)
             if evaluating or self._passes(recipe.log_every):
@@ -223,13 +272,13 @@ class Trainer:
             # a signal or a clock of one process counts for all
             signum, due = processes.max(self.stop.received or 0, now - saved_at >= pause)
             if signum or due or progress.step == progress.total:
-                before = time.monotonic()
+                began = time.monotonic()
                 states = processes.gather(self._own_state())
                 processes.first(partial(self._save, *states))
                 saved_at = time.monotonic()
                 if checkpoint_seconds > 0:
                     # saving large networks must not take more than a twentieth of the time
-                    pause = max(checkpoint_seconds, 20 * (saved_at - before))
+                    pause = max(checkpoint_seconds, 20 * (saved_at - began))
             if signum and progress.step < progress.total:
                 where = f"step {progress.step} of {progress.total}"
                 raise Interrupted(int(signum), f"stopped at {where}, and saved: use --resume")
@@ -260,6 +309,8 @@ class Trainer:
     def _passes(self, period: float) -> bool:
         """Whether the last step reached a whole multiple of `period` effective epochs."""
         steps, step = period * self.steps_per_epoch, self.progress.step
+        if steps <= 1:  # a period of 1e-320 would overflow below
+            return True
         return math.floor(step / steps + 1e-9) > math.floor((step - 1) / steps + 1e-9)
 
     # ---- in the lead alone, as the files are ----
@@ -307,7 +358,9 @@ class Trainer:
                 whose = f" of replica {rank}" if self.replicas > 1 else ""
                 raise Diverged(f"weights{whose} that are not finite at {self._where}")
         counts = {**asdict(self.progress), "metrics_size": self.log.sync()}
-        checkpoint.save(self.folder.path, {**counts, **state, "others": others})
+        settings = json.loads(json.dumps(asdict(self.settings)))
+        checkpoint.save(self.folder.path, {**counts, **state, "others": others, "settings": settings})
+        self.folder.saved()
 
     def _conclude(self) -> Record:
         """Keep the judged weights, judge them, on the test set too if the run is final; the summary."""
