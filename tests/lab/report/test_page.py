@@ -11,11 +11,12 @@ from html.parser import HTMLParser
 import pytest
 from rich.console import Console
 
+from begun import begun
 from entropy_sgd.lab import LabError, recipes
 from entropy_sgd.lab.cli import main
 from entropy_sgd.lab.comparison.comparison import Comparison, run
 from entropy_sgd.lab.report import write
-from entropy_sgd.lab.runs.folder import RunFolder, Settings
+from entropy_sgd.lab.runs.folder import Settings
 from entropy_sgd.lab.runs.reading import collect
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -105,8 +106,8 @@ def test_a_folder_that_ends_in_html_is_not_written_over(comparison, tmp_path, ca
 
 def test_unfinished_runs_and_runs_of_one_recipe_are_told_apart(comparison, tmp_path):
     recipe = replace(recipes.get("demo/sgd"), batch_size=16)
-    RunFolder(tmp_path / "a", Settings(recipe))
-    RunFolder(tmp_path / "b", Settings(replace(recipe, optimizer=replace(recipe.optimizer, lr=0.25))))
+    begun(tmp_path / "a", Settings(recipe))
+    begun(tmp_path / "b", Settings(replace(recipe, optimizer=replace(recipe.optimizer, lr=0.25))))
     (tmp_path / "a" / "metrics.jsonl").write_text(
         '{"step": 1, "epoch": 0.5, "loss": 2.0, "lr": 0.1}\n{"step": 2, "ep'
     )
@@ -117,7 +118,7 @@ def test_unfinished_runs_and_runs_of_one_recipe_are_told_apart(comparison, tmp_p
 
 
 def test_names_are_escaped(tmp_path):
-    RunFolder(tmp_path / "a", Settings(replace(recipes.get("demo/sgd"), data="<script>alert(1)</script>")))
+    begun(tmp_path / "a", Settings(replace(recipes.get("demo/sgd"), data="<script>alert(1)</script>")))
     assert "<script" not in write([tmp_path / "a"], tmp_path / "out").read_text()
 
 

@@ -83,8 +83,7 @@ def run(
                 summary = folder.summary or {}
             claim.settle()
             summaries.append(summary)
-        rows = _conclude(comparison, path, summaries, console)
-    return rows
+        return _conclude(comparison, path, summaries, console)
 
 
 def _ours(path: Path) -> tuple[str, ...]:

@@ -64,12 +64,13 @@ def regular(path: Path) -> int:
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror or error}.") from error
     if not stat.S_ISREG(found.st_mode):
-        raise DataError(f"{path} cannot be read: it is not a regular file.")
+        why = "Is a directory" if stat.S_ISDIR(found.st_mode) else "it is not a regular file"
+        raise DataError(f"{path} cannot be read: {why}.")
     return found.st_size
 
 
 def fits_memory(path: Path, size: int, times: int) -> None:
-    """Refuse data of `size` bytes that, held as numbers of `times` bytes each, exceed this machine's memory."""
+    """Refuse `size` bytes that exceed this machine's memory, once held as numbers of `times` bytes."""
     try:
         memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, OSError, ValueError):  # the system does not say

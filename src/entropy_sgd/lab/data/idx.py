@@ -61,8 +61,8 @@ def _array(path: Path, stream: BinaryIO) -> Tensor:
     content = stream.read(count)
     if len(content) < count:
         raise DataError(f"{announced} {len(content)}.")
-    if stream.read(1):
-        raise DataError(f"{announced} more.")
+    if more := stream.read(1 << 20):
+        raise DataError(f"{announced} {count + len(more)}{' or more' if len(more) == 1 << 20 else ''}.")
     return (
         torch.frombuffer(bytearray(content), dtype=torch.uint8).view(shape)
         if count

@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 
 from entropy_sgd.lab import metrics
 from entropy_sgd.lab.runs.reading import Run
+from entropy_sgd.lab.runs.records import write_whole
 
 # Okabe and Ito's colours, which colour-blind readers can tell apart.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -76,7 +77,8 @@ def draw(runs: Sequence[Run]) -> dict[str, Figure]:
                 if not epochs:
                     continue
                 colour = COLOURS[labels.index(run.label) % len(COLOURS)]
-                name = run.label if run.label not in named else None
+                # a dollar sign in a file's name is not the beginning of a formula
+                name = run.label.replace("$", r"\$") if run.label not in named else None
                 named.add(run.label)
                 marker = "o" if len(epochs) < 30 else None
                 axes.plot(
@@ -106,8 +108,11 @@ def save(figures: dict[str, Figure], folder: Path) -> list[Path]:
     for name, figure in figures.items():
         for ending in ("png", "pdf"):
             path = folder / f"{name}.{ending}"
+            stream = io.BytesIO()
             with mpl.rc_context(STYLE):
                 # without the time of day, the same runs give the same bytes
-                figure.savefig(path, dpi=160, metadata={"CreationDate": None} if ending == "pdf" else None)
+                moment = {"CreationDate": None} if ending == "pdf" else None
+                figure.savefig(stream, format=ending, dpi=160, metadata=moment)
+            write_whole(path, stream.getvalue())
             paths.append(path)
     return paths

@@ -11,7 +11,7 @@ from entropy_sgd.lab import LabError
 from entropy_sgd.lab.comparison.table import cells, tabulate
 from entropy_sgd.lab.report import figures
 from entropy_sgd.lab.runs.reading import Run, collect
-from entropy_sgd.lab.runs.records import flatten
+from entropy_sgd.lab.runs.records import flatten, write_whole
 
 NAME = "report.html"
 
@@ -43,7 +43,8 @@ def write(paths: Sequence[Path], out: Path) -> Path:
         page.parent.mkdir(parents=True, exist_ok=True)
         if not alone:
             figures.save(drawn, out)
-        page.write_text(render(runs, {key: figures.svg(figure) for key, figure in drawn.items()}), "utf-8")
+        text = render(runs, {key: figures.svg(figure) for key, figure in drawn.items()})
+        write_whole(page, text.encode())
     except OSError as error:
         raise LabError(f"cannot write the report to {out}: {error}") from error
     return page

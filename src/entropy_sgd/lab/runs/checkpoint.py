@@ -101,11 +101,10 @@ def _first_line(error: BaseException) -> str:
     return str(error).strip().partition("\n")[0] or type(error).__name__
 
 
-def left(folder: Path) -> str:
-    """What can be gone on from."""
-    if any((folder / name).exists() for name in CHECKPOINTS):
-        return "The last checkpoint is intact: go on from it with --resume."
-    return "There is no checkpoint yet."
+def left(folder: Path, kept: str = "The last checkpoint is intact: go on from it with --resume.") -> str:
+    """What is said after an error: `kept` if there is a checkpoint."""
+    there = any((folder / name).exists() for name in CHECKPOINTS)
+    return kept if there else "There is no checkpoint yet."
 
 
 def save(folder: Path, state: State) -> None:

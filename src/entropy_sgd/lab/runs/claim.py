@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from entropy_sgd.lab import LabError
-from entropy_sgd.lab.runs import environment, lock
+from entropy_sgd.lab.runs import lock
 from entropy_sgd.lab.runs.records import flatten, mapping, read_json, write_json
 
 CONFIG = "config.json"

@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self, TextIO
@@ -162,6 +163,8 @@ class MetricsLog:
 
     def __init__(self, folder: Path, size: int) -> None:
         path = folder / METRICS
+        if path.exists() and not path.is_file():
+            raise LabError(f"{path} is not a regular file: use --overwrite to train again")
         path.touch()
         if path.stat().st_size < size:
             raise LabError(
@@ -182,5 +185,6 @@ class MetricsLog:
         return os.fstat(self._file.fileno()).st_size
 
     def close(self) -> None:
-        """Close the file."""
-        self._file.close()
+        """Close the file; lines that no longer fit the disk are not in the checkpoint either."""
+        with suppress(OSError):
+            self._file.close()

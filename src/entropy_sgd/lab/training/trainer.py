@@ -243,7 +243,8 @@ class Trainer:
             known = {"recipe": recipe.name, "seed": self.settings.seed}
             reason = {"status": "diverged", **known, "reason": str(error)}
             processes.first(lambda: self.folder.write_summary(reason))
-            left = processes.first(lambda: checkpoint.left(self.folder.path))
+            kept = f"The last good checkpoint is kept in {self.folder.path}."
+            left = processes.first(lambda: checkpoint.left(self.folder.path, kept))
             raise Diverged(f"{self.title}: {error}. {left}") from None
         except OSError as error:
             why, left = error.strerror or error, checkpoint.left(self.folder.path)
