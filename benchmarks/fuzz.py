@@ -25,6 +25,7 @@ import sys
 import tempfile
 import time
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -162,8 +163,8 @@ def lost(before: dict[str, dict[str, bytes]], root: Path, code: int) -> tuple[st
     return tuple(folder for folder in changed if not any((root / folder).rglob("checkpoint.pt")))
 
 
-def prepare(root: Path) -> None:
-    """The folder of which each command has a copy."""
+def prepare(root: Path, run: Callable[[Path, list[str]], Outcome] = run) -> None:
+    """The folder of which each command has a copy, made by commands that `run` runs there."""
     import numpy as np
 
     root.mkdir()
@@ -281,6 +282,7 @@ def main() -> None:
     parser.add_argument("--only", type=int)
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--minutes", type=float, default=1e9, help="stop after so long")
+    parser.add_argument("--out", type=Path, default=RESULT)
     options = parser.parse_args()
     load()
     began = time.monotonic()
@@ -322,7 +324,7 @@ def main() -> None:
         "minutes": round((time.monotonic() - began) / 60, 1),
         "failures": [entry for entry in found if entry["bad"]],
     }
-    RESULT.write_text(json.dumps(record, indent=1) + "\n")
+    options.out.write_text(json.dumps(record, indent=1) + "\n")
     print(json.dumps({key: record[key] for key in record if key != "failures"}, indent=1))
 
 

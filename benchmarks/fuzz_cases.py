@@ -11,8 +11,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-TINY = ["--data", "idx:images", "--batch-size", "8", "--epochs", "1", "--threads", "1", "--statistics-samples", "20", "--device", "cpu"]
-TEXT = "--data text:text.txt --batch-size 4 --unroll 5 --epochs 0.2 --threads 1 --device cpu".split()  # noqa: SIM905
+TINY = [
+    *("--data", "idx:images", "--batch-size", "8", "--epochs", "1", "--threads", "1"),
+    *("--statistics-samples", "20", "--device", "cpu"),
+]
+TEXT = [
+    *("--data", "text:text.txt", "--batch-size", "4", "--unroll", "5", "--epochs", "0.2"),
+    *("--threads", "1", "--device", "cpu"),
+]
 SET = "data=idx:images batch-size=8 epochs=1 threads=1 statistics-samples=20".split()  # noqa: SIM905
 METHODS = (
     *("sgd", "adam", "adamw", "entropy-sgd", "entropy-adam", "local-entropy"),
