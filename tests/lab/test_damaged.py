@@ -9,6 +9,7 @@ import random
 import shutil
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from types import ModuleType
 
@@ -17,7 +18,7 @@ import pytest
 from entropy_sgd.lab import LabError
 from entropy_sgd.lab.cli import main
 from entropy_sgd.lab.runs import checkpoint, reading
-from entropy_sgd.lab.runs.folder import RunFolder, Settings, read_summary
+from entropy_sgd.lab.runs.folder import RunFolder, Settings
 from entropy_sgd.lab.spectra import flatness, measurements
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
@@ -47,7 +48,16 @@ def prepared(tmp_path_factory) -> Path:
 
     root = tmp_path_factory.mktemp("prepared") / "root"
     fuzz.prepare(root, run)
+    assert read_everything(root) == []
     return root
+
+
+@pytest.fixture(autouse=True, scope="module")
+def no_git():
+    """To ask git for the commit takes longer than all the rest."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("entropy_sgd.lab.runs.environment.commit", lambda: None)
+        yield
 
 
 def read_everything(root: Path) -> list[str]:
@@ -65,11 +75,10 @@ def read_everything(root: Path) -> list[str]:
     for path, known in settings.items():
         for look in (
             lambda path=path, known=known: RunFolder(path, known, resume=True).notes,
-            lambda path=path: read_summary(path),
-            lambda path=path, run=reading.read(path): checkpoint.load(path, run.settings),
+            lambda path=path, known=known: checkpoint.load(path, asdict(known))[1],
         ):
             try:
-                look()
+                told += look()  # notes, and complaints of what is passed over
             except LabError as error:
                 told.append(str(error))
     try:
@@ -88,16 +97,15 @@ def test_a_damaged_file_of_a_run_is_named_or_not_needed(prepared, tmp_path, file
         shutil.rmtree(root, ignore_errors=True)
         for folder in ("finished", "stopped", "both", "spectra"):
             shutil.copytree(prepared / folder, root / folder)
-        assert read_everything(root) == []
         cases.DAMAGES[damage](rng, root / file)
         told = read_everything(root)  # whatever is raised but a LabError fails the test
         assert all(str(root) in text for text in told), told
-        if damage in ("noise", "zeros") and "previous" not in file and "weights" not in file:
-            assert told or file in NOT_READ
+        if damage == "noise" and not file.endswith(NOT_READ):
+            assert told
 
 
-NOT_READ = ("both/comparison.json",)
-"""Written for people and other programs."""
+NOT_READ = ("comparison.json", "previous.pt", "weights.pt")
+"""Not read here: for people, for want of a better one, by measurements."""
 
 
 def test_a_part_of_the_fuzzer_finds_nothing(tmp_path):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 
@@ -100,7 +100,7 @@ def train(arguments: list[str]) -> None:
     with Processes.from_environment() as processes:
         recipe, together = with_replicas(recipe, options.replicas, processes.size)
         settings = Settings(recipe, options.seed, options.final, together)
-        place = {"data_dir": options.data_dir, "device": options.device}
+        place: dict[str, Any] = {"data_dir": options.data_dir, "device": options.device}
         with processes.together():
             check.names(settings, **place, processes=processes, present=not options.resume)
         folder = processes.first(

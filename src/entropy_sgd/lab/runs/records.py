@@ -80,8 +80,8 @@ def require(path: Path, record: object, shape: Shape, prefix: str = "") -> None:
                 raise LabError(f"{path} must have an object as {name}, got {_name(value)}")
             require(path, cast("Record", value), cast("Shape", kind), f"{name}.")
         elif not _fits(value, kind):
-            kinds = kind if isinstance(kind, tuple) else (kind,)
-            wanted = " or ".join(_KINDS[one] for one in cast("tuple[type, ...]", kinds))
+            kinds = cast("tuple[type, ...]", kind if isinstance(kind, tuple) else (kind,))
+            wanted = " or ".join(_KINDS[one] for one in kinds)
             raise LabError(f"{path} must have {wanted} as {name}, got {_name(value)}")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import cast
 
 from entropy_sgd.lab import LabError
 from entropy_sgd.lab.runs.records import Record, Shape, number, read_json, require
@@ -68,5 +69,6 @@ def check(file: Path, record: Record) -> None:
     else:
         require(file, record, {"local_entropy": list})
         for entry in record["local_entropy"]:
-            kept = {"reason": str} if isinstance(entry, dict) and "reason" in entry else VALUES
-            require(file, entry, {"gamma": float, **kept}, "local_entropy.")
+            known = cast("Record", entry) if isinstance(entry, dict) else {}
+            kept = {"reason": str} if "reason" in known else VALUES
+            require(file, known, {"gamma": float, **kept}, "local_entropy.")
