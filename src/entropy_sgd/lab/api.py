@@ -62,9 +62,7 @@ def train(
     recipe = _changed(_family(what).recipe(method), optimizer, changes)
     settings = Settings(recipe if budget is None else recipe.stretched(budget), seed, final)
     folder = RunFolder(Path(out), settings, resume=resume, overwrite=overwrite)
-    return run(
-        settings, folder, data_dir=data_dir, device=device, keep_weights=keep_weights, console=console
-    )
+    return run(settings, folder, data_dir=data_dir, device=device, keep_weights=keep_weights, console=console)
 
 
 def compare(

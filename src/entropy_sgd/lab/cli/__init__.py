@@ -26,6 +26,7 @@ COMMANDS = {
         "eigenvalues of the Hessian, their density or the Fisher diagonal, of runs",
     ),
     "local-entropy": ("landscape", "local entropy at the weights of runs"),
+    "landscape": ("landscape", "the loss between two runs, or on a plane around each, as pictures"),
     "flatness": ("landscape", "spectra and local entropies by recipe, over seeds"),
     "figures": ("landscape", "the paper's Fig. 1 and Fig. 3 from measured spectra"),
     "valley": ("report", "draw local entropy on the valleys of the paper's Fig. 2"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -90,22 +90,58 @@ def tabulate(records: Sequence[Record]) -> list[Row]:
 def numbers(record: Record) -> dict[str, float]:
     """What is compared of one measurement, the loss first: it should be the same for all."""
     method, on = record["method"], f"on {record['samples']} samples"
-    shared = {f"loss {on}": record["loss"], f"gradient norm {on}": record["gradient_norm"]}
+    found = {f"loss {on}": record["loss"], f"gradient norm {on}": record["gradient_norm"]}
     if "spectrum" in record:
-        found = record["spectrum"]
-        spectrum = {
-            "largest λ": found["maximum"],
-            "smallest λ": found["minimum"],
-            "trace": found["trace"],
-            "share λ < 0": found["negative"],
-            **{f"share |λ| < {threshold}": share for threshold, share in found["near_zero"].items()},
-        }
-        return shared | {f"{what}, {method}": value for what, value in spectrum.items()}
-    return shared | {
+        spectrum = _spectrum(record["spectrum"])
+        found |= {f"{what}, {method}": value for what, value in spectrum.items()}
+    return found | {
         f"local entropy, γ = {entry['gamma']:g}, {method}": entry["normalized"]
-        for entry in record["local_entropy"]
+        for entry in record.get("local_entropy", ())
         if "normalized" in entry
     }
+
+
+def _spectrum(found: Record) -> dict[str, float]:
+    return {
+        "largest λ": found["maximum"],
+        "smallest λ": found["minimum"],
+        "trace": found["trace"],
+        "share λ < 0": found["negative"],
+        **{f"share |λ| < {threshold}": share for threshold, share in found["near_zero"].items()},
+    }
+
+
+def sentence(rows: Sequence[Row], called: Mapping[str, str] | None = None) -> str:
+    """Whose minima are flattest by each measure, and whether that can be told from these seeds."""
+    wanted = {
+        "largest λ": ("lowest", "largest eigenvalue", 1),
+        "local entropy": ("highest", "local entropy", -1),
+    }
+    parts: list[str] = []
+    for start, (which, what, sign) in wanted.items():
+        row = next((row for row in rows if row.what.startswith(start) and len(row.spreads) > 1), None)
+        if row is None:
+            continue
+        recipes = list(row.spreads)
+        best = min(recipes, key=lambda recipe: sign * row.spreads[recipe].mean)
+        # differences are to the first recipe: where that is best, the next best is compared with it
+        following = min(recipes[1:], key=lambda recipe: sign * row.spreads[recipe].mean)
+        compared, whom = (best, recipes[0]) if best != recipes[0] else (following, following)
+        name, whom = ((called or {}).get(recipe, recipe) for recipe in (best, whom))
+        told = _told(row.differences.get(compared), whom)
+        parts.append(f"{name} has the {which} {what}, {row.spreads[best].mean:.3g}, {told}")
+    if not parts:
+        return "Flatness was measured of one recipe, so there is nothing to compare it with."
+    return "; ".join(parts) + "."
+
+
+def _told(difference: Difference | None, whom: str) -> str:
+    if difference is None or difference.margin is None:
+        return f"which one seed cannot tell from {whom}'s"
+    if abs(difference.mean) <= difference.margin:
+        return f"which {difference.pairs} seeds cannot tell from {whom}'s"
+    interval = f"{abs(difference.mean):.2g} ± {difference.margin:.2g} (95 %, {difference.pairs} seeds)"
+    return f"away from {whom}'s by {interval}"
 
 
 def _table(rows: Sequence[Row]) -> Table:
@@ -117,23 +153,19 @@ def _table(rows: Sequence[Row]) -> Table:
         caption="local entropies are normalised: F - (n/2) log(2π/γ)",
     )
     for row in rows:
-        cells = [_cell(*_parts(row.spreads.get(recipe))) for recipe in recipes]
-        cells += [_cell(*_parts(row.differences.get(recipe)), sign="+") for recipe in recipes[1:]]
+        cells = [cell(row.spreads.get(recipe)) for recipe in recipes]
+        cells += [cell(row.differences.get(recipe), sign="+") for recipe in recipes[1:]]
         table.add_row(row.what, *cells)
     return table
 
 
-def _parts(found: Spread | Difference | None) -> tuple[float | None, float | None, int]:
+def cell(found: Spread | Difference | None, sign: str = "") -> str:
+    """Mean with its deviation, or with its margin, and over how many seeds."""
     match found:
         case Spread():
-            return found.mean, found.deviation, found.count
+            mean, width, count = found.mean, found.deviation, found.count
         case Difference():
-            return found.mean, found.margin, found.pairs
+            mean, width, count = found.mean, found.margin, found.pairs
         case None:
-            return None, None, 0
-
-
-def _cell(mean: float | None, width: float | None, count: int, sign: str = "") -> str:
-    if mean is None:
-        return ""
+            return ""
     return f"{mean:{sign}.4g}" + ("" if width is None else f" ± {width:.2g}") + f" ({count})"
