@@ -50,6 +50,13 @@ def few_numbers(value: float, _: object = None) -> str:
     return small_numbers(value) if f"{value:e}"[0] in "25" else ""
 
 
+def logarithmic_ticks(axes: Any, ratio: float) -> None:
+    """A logarithmic axis for values of which the largest is `ratio` times the smallest."""
+    axes.set_yscale("log")
+    axes.yaxis.set_major_formatter(small_numbers)
+    axes.yaxis.set_minor_formatter(few_numbers if ratio < 200 else lambda value, _: "")
+
+
 @dataclass(frozen=True)
 class Panel:
     """How a measurement is drawn."""
@@ -114,11 +121,9 @@ def draw_one(runs: Sequence[Run], key: str, *, legend: bool = True) -> Figure:
                 linestyle=dashes,
             )
         values = [value for curve in found for _, series in curve.singles for value in series]
-        logarithmic = how.logarithmic and min(values) > 0
+        logarithmic = how.logarithmic and min(values) > 0 and max(values) > 4 * min(values)
         if logarithmic:
-            axes.set_yscale("log")
-            axes.yaxis.set_major_formatter(small_numbers)
-            axes.yaxis.set_minor_formatter(few_numbers)
+            logarithmic_ticks(axes, max(values) / min(values))
         limits = axes.get_ylim()  # of the curves: a band may reach below zero
         for curve in found:
             if curve.deviation is not None:

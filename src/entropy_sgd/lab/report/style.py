@@ -19,8 +19,8 @@ h2 { font-size: 1.15rem; margin: 2.2rem 0 .6rem; padding-top: .8rem; border-top:
 p.said { font-weight: 600; max-width: 60rem; margin: .3rem 0 .8rem; }
 table { border-collapse: collapse; font-size: .9rem; font-variant-numeric: tabular-nums; }
 th, td { text-align: left; padding: .35rem 1.4rem .35rem 0; border-bottom: 1px solid var(--rule);
-  vertical-align: top; overflow-wrap: anywhere; }
-thead th { color: var(--soft); font-weight: 600; } tbody th { font-weight: 500; }
+  vertical-align: top; }
+thead th { color: var(--soft); font-weight: 600; } tbody th { font-weight: 500; white-space: nowrap; }
 tr.baseline th::after { content: "baseline"; font-size: .72rem; font-weight: 500; color: var(--soft);
   border: 1px solid var(--rule); border-radius: 1rem; padding: .05rem .5rem; margin-left: .5rem;
   white-space: nowrap; }
@@ -43,7 +43,7 @@ ul.runs { padding-left: 1.1rem; font-size: .85rem; overflow-wrap: anywhere; }
   p.outcome { font-size: 1.2rem; }
   table, tbody, tr, th, td { display: block; width: 100%; } thead { display: none; }
   tr { padding: .5rem 0; border-bottom: 1px solid var(--rule); }
-  th, td { border: 0; padding: .08rem 0; }
+  th, td { border: 0; padding: .08rem 0; overflow-wrap: anywhere; } tbody th { white-space: normal; }
   td { display: flex; justify-content: space-between; gap: 1rem; } td span { text-align: right; }
   td::before { content: attr(data-of); color: var(--soft); flex: none; max-width: 55%; }
   td:empty { display: none; }

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from entropy_sgd.lab.report.curves import Curve
 from entropy_sgd.lab.report.figures import COLOURS, STYLE, plain
 
-POSITIONS = 40
+POSITIONS = 30
 """At most so many places along a curve show their values."""
 LINE = 11.0
 """Height of a line of values, in points."""
@@ -40,7 +40,7 @@ def svg(figure: Figure, key: str) -> str:
     for place, colour in enumerate(COLOURS[:-1]):
         text = text.replace(colour.lower(), f"var(--c{place})")
     text = text.replace("#000000", "currentColor")
-    text = re.sub(r"font: ([^;\"]*?px) [^;\"]*", r"font-size: \1", text)
+    text = re.sub(r" font-family: [^;\"]*;", "", text)  # the page's own
     return re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{key}-", text)
 
 

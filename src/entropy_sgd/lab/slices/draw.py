@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import matplotlib as mpl
+import matplotlib.ticker
 import numpy as np
 from matplotlib import colors
 from matplotlib.figure import Figure
 
-from entropy_sgd.lab.report.figures import COLOURS, STYLE, plain, small_numbers
+from entropy_sgd.lab.report.figures import COLOURS, STYLE, logarithmic_ticks, plain, small_numbers
 from entropy_sgd.lab.runs.records import Record
 
 LEVELS = 14
@@ -121,9 +122,8 @@ def profile(records: Sequence[Record], labels: Mapping[str, str] | None = None) 
             axes.fill_between(distance, low, high, color=colour, alpha=0.15, linewidth=0)
         axes.set(title="Loss around each minimum", xlabel="distance from the weights, in their own length")
         axes.set_ylabel("training loss")
-        axes.set_yscale("log")
-        axes.yaxis.set_major_formatter(small_numbers)
-        axes.yaxis.set_minor_formatter(mpl.ticker.NullFormatter())
+        low, high = limits(records)
+        logarithmic_ticks(axes, high / low)
         for text in axes.legend(frameon=False, fontsize="small").get_texts():
             text.set_parse_math(False)
     return figure

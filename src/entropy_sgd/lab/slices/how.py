@@ -21,7 +21,7 @@ class Slice:
     runs trained with --keep-weights. By default a line for two runs, planes otherwise."""
     points: int | None = None
     """Positions along each direction: 51 on a line, 21 on planes, if not given."""
-    radius: float = 0.5
+    radius: float = 1.0
     """Half the width of a plane of random directions: at 1 its edges are as far away as the weights are
     long, filter by filter."""
     samples: int = 1024

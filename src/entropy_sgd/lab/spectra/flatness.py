@@ -7,12 +7,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from rich.console import Console
-from rich.table import Table
 
 from entropy_sgd.lab import LabError, unknown
 from entropy_sgd.lab.comparison.seeds import Difference, Spread, paired_difference, spread
 from entropy_sgd.lab.runs.records import Record, write_json
 from entropy_sgd.lab.spectra import measurements
+from entropy_sgd.lab.terminal import Form, show
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ def compare(
     kept = ("recipe", "seed", "method", "command", "samples", "loss", "gradient_norm")
     runs = [{key: record[key] for key in kept} for record in records]
     write_json(out, {"rows": [asdict(row) for row in rows], "measurements": runs})
-    (console or Console()).print(_table(rows))
+    show(console or Console(), forms(rows))
     return rows
 
 
@@ -144,19 +144,38 @@ def _told(difference: Difference | None, whom: str) -> str:
     return f"away from {whom}'s by {interval}"
 
 
-def _table(rows: Sequence[Row]) -> Table:
+def forms(rows: Sequence[Row]) -> list[Form]:
+    """The table for a terminal, from its widest form to its narrowest."""
     recipes = list(dict.fromkeys(recipe for row in rows for recipe in row.spreads))
-    table = Table(
-        "",
-        *(f"{recipe}, mean ± sd" for recipe in recipes),
-        *(f"{recipe} - {recipes[0]} (95 %)" for recipe in recipes[1:]),
-        caption="local entropies are normalised: F - (n/2) log(2π/γ)",
+    networks = {recipe.rpartition("/")[0] for recipe in recipes}
+    short = [recipe.rpartition("/")[2] for recipe in recipes] if len(networks) == 1 else recipes
+    caption = "local entropies are normalised: F - (n/2) log(2π/γ)"
+    means = [[cell(row.spreads.get(recipe)) for recipe in recipes] for row in rows]
+    differences = [[cell(row.differences.get(recipe), "+") for recipe in recipes[1:]] for row in rows]
+    whole = Form(
+        [
+            "",
+            *(f"{recipe},\nmean ± sd" for recipe in recipes),
+            *(f"{recipe}\n- {recipes[0]} (95 %)" for recipe in recipes[1:]),
+        ],
+        [
+            [row.what, *mean, *difference]
+            for row, mean, difference in zip(rows, means, differences, strict=True)
+        ],
+        caption=caption,
     )
-    for row in rows:
-        cells = [cell(row.spreads.get(recipe)) for recipe in recipes]
-        cells += [cell(row.differences.get(recipe), sign="+") for recipe in recipes[1:]]
-        table.add_row(row.what, *cells)
-    return table
+    stacked = [
+        [row.what.replace(", ", ",\n", 1)]
+        + [f"{a}\n{b}" if b else a for a, b in zip(mean, ["", *difference], strict=True)]
+        for row, mean, difference in zip(rows, means, differences, strict=True)
+    ]
+    note = f"mean ± sd (seeds), and below it the difference to {short[0]} with its 95 % interval; {caption}"
+    narrow = Form(["", *short], stacked, caption=note)
+    listed = [
+        [f"{row.what}\n" + "\n".join(f"  {name}" for name in short), "\n" + "\n".join(mean)]
+        for row, mean in zip(rows, means, strict=True)
+    ]
+    return [whole, narrow, Form(["", "mean ± sd (seeds)"], listed, caption=caption)]
 
 
 def cell(found: Spread | Difference | None, sign: str = "") -> str:
