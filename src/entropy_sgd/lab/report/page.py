@@ -90,7 +90,7 @@ def _lead(runs: Sequence[Run]) -> str:
 
 def _results(rows: Sequence[Row], runs: Sequence[Run], called: Mapping[str, str]) -> str:
     unfinished = [str(run.path) for run in runs if run.summary is None]
-    notes = [f"Not finished, so not in the table: {', '.join(unfinished)}"] if unfinished else []
+    notes = [f"not finished, so not in the table: {', '.join(unfinished)}"] if unfinished else []
     notes += [
         f"{called[run.label]}, seed {run.settings['seed']}, diverged: {run.summary.get('reason', '')}"
         for run in runs
@@ -125,13 +125,9 @@ def _figure(drawing: str, title: str, wide: bool = False) -> str:
 def _legend(labels: Sequence[str]) -> str:
     entries: list[str] = []
     for place, label in enumerate(labels):
-        dashes = ("", "6 3", "2 2")[place // len(figures.COLOURS) % 3]
-        entries.append(
-            '<li><svg viewBox="0 0 24 8" aria-hidden="true"><line x1="0" x2="24" y1="4" y2="4" '
-            f'stroke-width="3" stroke-dasharray="{dashes}" '
-            f'style="stroke: var(--c{place % len(figures.COLOURS)})"/></svg>'
-            f"{html.escape(label)}</li>"
-        )
+        dashes = ("solid", "dashed", "dotted")[place // len(figures.COLOURS) % 3]
+        colour = f"var(--c{place % len(figures.COLOURS)})"
+        entries.append(f'<li><i style="border-top: 3px {dashes} {colour}"></i>{html.escape(label)}</li>')
     return f'<ul class="legend">{"".join(entries)}</ul>'
 
 

@@ -27,7 +27,7 @@ tr.baseline th::after { content: "baseline"; font-size: .72rem; font-weight: 500
 details { margin: .6rem 0; } summary { cursor: pointer; color: var(--soft); }
 ul.legend { list-style: none; display: flex; flex-wrap: wrap; gap: .2rem 1.2rem; margin: 0 0 .6rem;
   padding: 0; font-size: .9rem; }
-ul.legend svg { width: 1.6rem; height: .6rem; margin-right: .4rem; }
+ul.legend i { display: inline-block; width: 1.6rem; margin-right: .4rem; vertical-align: middle; }
 .figures { display: grid; gap: 1.2rem;
   grid-template-columns: repeat(auto-fill, minmax(min(19rem, 100%), 1fr)); }
 figure { margin: 0; max-width: 32rem; } figure.wide { max-width: none; }
