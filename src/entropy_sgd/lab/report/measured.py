@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 FOLDER = "measured"
 """Where measurements are looked for inside the folder of a run or a comparison."""
+KINDS = ("plane", "trajectory", "line")
+"""Of slices, in the order in which they are shown."""
 MAIN = ("loss", "largest λ", "trace", "local entropy")
 """The numbers that are shown first, by how their names begin."""
 
@@ -88,11 +90,13 @@ def find(paths: Sequence[Path], given: Sequence[Path], runs: Sequence[Run]) -> M
     own = {run.summary.get("weights_sha256"): run for run in runs if run.summary is not None}
     labels = {digest: run.label for digest, run in own.items() if digest is not None}
     inside = [path / FOLDER for path in paths if (path / FOLDER).is_dir()]
-    records = [record for path in (*given, *inside) for record in _read(path)]
+    files = {file.resolve(): file for path in (*given, *inside) for file in _files(path)}
+    records = [read_json(file) for file in files.values()]
     slices = [
         record
         for record in records
-        if "slice" in record and all(run.get("weights_sha256") in labels for run in record.get("runs", ()))
+        if record.get("on") in KINDS
+        and all(run.get("weights_sha256") in labels for run in record.get("runs", ()))
     ]
     spectra = [
         {**record, "recipe": labels[record["weights_sha256"]]}
@@ -100,6 +104,10 @@ def find(paths: Sequence[Path], given: Sequence[Path], runs: Sequence[Run]) -> M
         if {"spectrum", "local_entropy"} & record.keys() and record.get("weights_sha256") in labels
     ]
     order = list(dict.fromkeys(labels.values()))
+    slices.sort(
+        key=lambda record: [(order.index(labels[r["weights_sha256"]]), r["seed"]) for r in record["runs"]]
+    )
+    slices.sort(key=lambda record: KINDS.index(record["on"]))
     spectra.sort(key=lambda record: order.index(record["recipe"]))
     rows: list[flatness.Row] = []
     notes: list[str] = []
@@ -113,9 +121,8 @@ def find(paths: Sequence[Path], given: Sequence[Path], runs: Sequence[Run]) -> M
     return Measured(rows, slices, labels, notes)
 
 
-def _read(path: Path) -> list[Record]:
+def _files(path: Path) -> list[Path]:
     if not path.exists():
-        raise LabError(
-            f"{path} does not exist: make it with entropy-sgd spectrum, local-entropy or landscape"
-        )
-    return [read_json(file) for file in (sorted(path.glob("*.json")) if path.is_dir() else [path])]
+        commands = "spectrum, local-entropy or landscape"
+        raise LabError(f"{path} does not exist: make it with entropy-sgd {commands}")
+    return sorted(path.glob("*.json")) if path.is_dir() else [path]

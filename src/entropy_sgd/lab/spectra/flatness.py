@@ -113,35 +113,42 @@ def _spectrum(found: Record) -> dict[str, float]:
 
 def sentence(rows: Sequence[Row], called: Mapping[str, str] | None = None) -> str:
     """Whose minima are flattest by each measure, and whether that can be told from these seeds."""
-    wanted = {
-        "largest λ": ("lowest", "largest eigenvalue", 1),
-        "local entropy": ("highest", "local entropy", -1),
-    }
     parts: list[str] = []
-    for start, (which, what, sign) in wanted.items():
+    for start, what, sign in (
+        ("largest λ", "the largest eigenvalue", 1),
+        ("local entropy", "local entropy", -1),
+    ):
         row = next((row for row in rows if row.what.startswith(start) and len(row.spreads) > 1), None)
         if row is None:
             continue
         recipes = list(row.spreads)
-        best = min(recipes, key=lambda recipe: sign * row.spreads[recipe].mean)
+        order = sorted(recipes, key=lambda recipe: sign * row.spreads[recipe].mean)
+        best = order[0]
         # differences are to the first recipe: where that is best, the next best is compared with it
-        following = min(recipes[1:], key=lambda recipe: sign * row.spreads[recipe].mean)
-        compared, whom = (best, recipes[0]) if best != recipes[0] else (following, following)
-        name, whom = ((called or {}).get(recipe, recipe) for recipe in (best, whom))
-        told = _told(row.differences.get(compared), whom)
-        parts.append(f"{name} has the {which} {what}, {row.spreads[best].mean:.3g}, {told}")
+        other, compared = (recipes[0], best) if best != recipes[0] else (order[1], order[1])
+        name, whom = (f"{(called or {}).get(r, r)} ({row.spreads[r].mean:.3g})" for r in (best, other))
+        parts.append(f"by {what}, {name}{_told(row.differences.get(compared), whom)}")
     if not parts:
         return "Flatness was measured of one recipe, so there is nothing to compare it with."
-    return "; ".join(parts) + "."
+    return f"Flattest on average: {'; '.join(parts)}.{_unequal(rows)}"
 
 
 def _told(difference: Difference | None, whom: str) -> str:
     if difference is None or difference.margin is None:
-        return f"which one seed cannot tell from {whom}'s"
+        return f", which one seed cannot tell from {whom}"
     if abs(difference.mean) <= difference.margin:
-        return f"which {difference.pairs} seeds cannot tell from {whom}'s"
-    interval = f"{abs(difference.mean):.2g} ± {difference.margin:.2g} (95 %, {difference.pairs} seeds)"
-    return f"away from {whom}'s by {interval}"
+        return f", which {difference.pairs} seeds cannot tell from {whom}"
+    interval = f"{difference.mean:+.2g} ± {difference.margin:.2g}, 95 %, {difference.pairs} seeds"
+    return f" against {whom}: {interval}"
+
+
+def _unequal(rows: Sequence[Row]) -> str:
+    """Curvature shrinks with the loss, so flatness compares at equal losses only."""
+    losses = [found.mean for row in rows[:1] for found in row.spreads.values()]
+    if len(losses) < 2 or max(losses) <= 1.2 * min(losses):
+        return ""
+    span = f"{min(losses):.2g} to {max(losses):.2g}"
+    return f" But the training losses differ ({span}), and a lower loss alone can make a minimum flatter."
 
 
 def forms(rows: Sequence[Row]) -> list[Form]:
