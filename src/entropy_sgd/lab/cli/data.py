@@ -24,7 +24,7 @@ class List:
 
 @dataclass(frozen=True)
 class Fetch:
-    """Download data from their publishers, check their SHA-256, overwrite nothing."""
+    """Download data, check their SHA-256 and overwrite nothing."""
 
     names: Annotated[tuple[str, ...], tyro.conf.Positional, some("NAME")]
     """Names from `entropy-sgd data list`."""

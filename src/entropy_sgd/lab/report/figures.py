@@ -12,6 +12,7 @@ from typing import Any
 
 import matplotlib as mpl
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullFormatter
 
 from entropy_sgd.lab import metrics
 from entropy_sgd.lab.report.curves import curves
@@ -54,7 +55,7 @@ def logarithmic_ticks(axes: Any, ratio: float) -> None:
     """A logarithmic axis for values of which the largest is `ratio` times the smallest."""
     axes.set_yscale("log")
     axes.yaxis.set_major_formatter(small_numbers)
-    axes.yaxis.set_minor_formatter(few_numbers if ratio < 200 else lambda value, _: "")
+    axes.yaxis.set_minor_formatter(few_numbers if ratio < 200 else NullFormatter())
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import matplotlib as mpl
-import matplotlib.ticker
 import numpy as np
 from matplotlib import colors
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullLocator
 
 from entropy_sgd.lab.report.figures import COLOURS, STYLE, logarithmic_ticks, plain, small_numbers
 from entropy_sgd.lab.runs.records import Record
@@ -31,10 +31,10 @@ def name(record: Record, labels: Mapping[str, str] | None = None) -> str:
 
 def barrier(record: Record) -> float:
     """How far the loss rises above the straight line between its two ends (0 for none)."""
-    where, loss = np.array(record["slice"]["positions"]), _array(record["slice"]["loss"])
-    ends = np.interp([0.0, 1.0], where, loss)
+    where, loss = _array(record["slice"]["positions"]), _array(record["slice"]["loss"])
+    start, end = (float(np.interp(place, where, loss)) for place in (0.0, 1.0))
     inside = (where >= 0) & (where <= 1)
-    rise = loss[inside] - ((1 - where[inside]) * ends[0] + where[inside] * ends[1])
+    rise: Any = loss[inside] - ((1 - where[inside]) * start + where[inside] * end)
     return max(0.0, float(np.nanmax(rise)))
 
 
@@ -101,7 +101,7 @@ def planes(
             axes.grid(False)
         bar = figure.colorbar(drawn, ax=list(panels), ticks=_ticks(low, high), shrink=0.9)
         bar.ax.yaxis.set_major_formatter(small_numbers)
-        bar.ax.yaxis.set_minor_locator(mpl.ticker.NullLocator())
+        bar.ax.yaxis.set_minor_locator(NullLocator())
         bar.set_label("training loss")
     return figure
 

@@ -121,12 +121,13 @@ def sentence(rows: Sequence[Row], called: Mapping[str, str] | None = None) -> st
         row = next((row for row in rows if row.what.startswith(start) and len(row.spreads) > 1), None)
         if row is None:
             continue
-        recipes = list(row.spreads)
-        order = sorted(recipes, key=lambda recipe: sign * row.spreads[recipe].mean)
+        means = {recipe: found.mean for recipe, found in row.spreads.items()}
+        recipes = list(means)
+        order = sorted(recipes, key=lambda recipe: sign * means[recipe])
         best = order[0]
         # differences are to the first recipe: where that is best, the next best is compared with it
         other, compared = (recipes[0], best) if best != recipes[0] else (order[1], order[1])
-        name, whom = (f"{(called or {}).get(r, r)} ({row.spreads[r].mean:.3g})" for r in (best, other))
+        name, whom = (f"{(called or {}).get(r, r)} ({means[r]:.3g})" for r in (best, other))
         parts.append(f"by {what}, {name}{_told(row.differences.get(compared), whom)}")
     if not parts:
         return "Flatness was measured of one recipe, so there is nothing to compare it with."
