@@ -21,7 +21,7 @@ from entropy_sgd.lab.slices.how import Slice
 from entropy_sgd.lab.spectra import flatness
 from entropy_sgd.lab.spectra.how import LocalEntropy
 from entropy_sgd.lab.spectra.measure import measure
-from entropy_sgd.lab.terminal import Form, show
+from entropy_sgd.lab.terminal import Form, prose, show
 from entropy_sgd.lab.training.display import say
 
 SEEDS = (0, 1, 2)
@@ -71,6 +71,7 @@ def _show(console: Console, rows: Sequence[Row], measured: Sequence[flatness.Row
         ]
         for row in rows
     ]
-    title = f"mean ± sd over {len(SEEDS)} seeds: flatter is a smaller eigenvalue, a higher local entropy"
-    show(console, [Form(["method", "validation\nerror, %", *found], lines, title)])
-    say(console, flatness.sentence(measured, names))
+    caption = "flatter: a smaller eigenvalue, a higher local entropy"
+    title = f"mean ± sd over {len(SEEDS)} seeds"
+    show(console, [Form(["method", "validation\nerror, %", *found], lines, title, caption)])
+    prose(console, flatness.sentence(measured, names))

@@ -41,6 +41,11 @@ def show(console: Console, forms: Sequence[Form]) -> None:
     console.print(table, highlight=False)
 
 
+def prose(console: Console, text: str) -> None:
+    """Print sentences, broken between words on a terminal; in a file they stay on one line."""
+    console.print(Text(text), soft_wrap=not console.is_terminal, highlight=False)
+
+
 def filled(parts: Sequence[str], width: int, indent: str = "  ") -> str:
     """The parts, two spaces between them, on as few lines of at most `width` columns as they need."""
     lines: list[str] = []

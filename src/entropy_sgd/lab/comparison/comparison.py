@@ -14,7 +14,7 @@ from entropy_sgd.lab.recipes import Recipe
 from entropy_sgd.lab.runs import environment
 from entropy_sgd.lab.runs.folder import CONFIG, RunFolder, Settings, holds_run, prepare
 from entropy_sgd.lab.runs.records import Record, write_json
-from entropy_sgd.lab.terminal import show
+from entropy_sgd.lab.terminal import prose, show
 from entropy_sgd.lab.training.acceleration import require_compiler
 from entropy_sgd.lab.training.display import say
 from entropy_sgd.lab.training.processes import Processes
@@ -83,6 +83,8 @@ def run(
     write_json(path / RESULT, {"rows": [asdict(row) for row in rows], "runs": summaries})
     at_most = any(recipe.stop_at_loss is not None for recipe in comparison.recipes)
     show(console, forms(rows, comparison.recipes[0].epochs, at_most=at_most))
-    say(console, sentence(rows))
+    networks = {row.recipe.rpartition("/")[0] for row in rows}
+    short = {row.recipe: row.recipe.rpartition("/")[2] for row in rows} if len(networks) == 1 else None
+    prose(console, sentence(rows, short))
     say(console, f"runs and {RESULT}: {path}")
     return rows
