@@ -221,8 +221,8 @@ class HeldWeights(Optimizer):
             before = state[X].shape if X in state and (state.get(STEP, 0) > 0 or not inside) else p.shape
             if before != p.shape:
                 raise RuntimeError(
-                    f"a parameter of shape {tuple(before)} has shape {tuple(p.shape)} now: build a new "
-                    "optimizer after a change of shape"
+                    f"the size of a parameter has changed from {tuple(before)} to {tuple(p.shape)}: "
+                    "build a new optimizer after such a change"
                 )
 
     def _check_streams(self) -> None:
