@@ -30,6 +30,7 @@ from entropy_sgd.optim.inner_optimizer import InnerOptimizer, check_hosted, name
 from entropy_sgd.optim.options import check_group, check_state_dtype, complete_state_dict, take_common
 from entropy_sgd.optim.outer_optimizer import OuterOptimizer
 from entropy_sgd.optim.states import AGE, GRADIENT, STEP, X, has_master
+from entropy_sgd.optim.steady import Steady
 from entropy_sgd.optim.watch import Watch
 
 Closure = Callable[[], Any]
@@ -154,6 +155,7 @@ class LocalEntropy(HeldWeights):
         self._watch, self._loaded = Watch(), False
         self._scheduled: list[dict[str, Any]] = []  # what schedulers change, as it was at the last step
         self._buckets: list[Bucket] = []  # of the last step
+        self._steady: Steady | None = None
         self._gradient: Tensor | None = None  # grad f(x) of the cycle under way, in the form of angle.py
         self._outer: OuterOptimizer | None = None
         self._inner: InnerOptimizer | None = None
@@ -266,14 +268,30 @@ class LocalEntropy(HeldWeights):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        self._notice()
-        if self._langevin(loss):
+        steady = self._steady
+        if steady is None or not steady.holds(self.param_groups, self.state, self._watch):
+            steady = self._steady = None
+            self._notice()
+        if self._langevin(loss, steady):
             common["inner_step"] += 1
             if common["inner_step"] >= common["L"]:
                 self._update()
-            self._watch.record(self._taking_part())
+                self._steady = None
+                self._watch.record(self._taking_part())
+            elif steady is not None:
+                self._watch.renew()
+            else:
+                self._settle()
             self._scheduled = [_scheduled(group) for group in self.param_groups]
         return loss
+
+    def _settle(self) -> None:
+        """After a step inside a cycle: the next one may find all as it is now."""
+        steady = Steady(self.param_groups, self.state, self._buckets)
+        taking_part = self._taking_part()
+        if set(taking_part) == set(steady.params):
+            self._steady, taking_part = steady, steady.params
+        self._watch.record(taking_part)
 
     def cycle(self, closure: Closure) -> Any:
         """One iteration of Algorithm 1: calls `step(closure)` until the outer update is made.
@@ -324,11 +342,14 @@ class LocalEntropy(HeldWeights):
         if evaluating:
             self.eval()
 
-    def _langevin(self, loss: Any) -> bool:
+    def _langevin(self, loss: Any, steady: Steady | None) -> bool:
         """Lines 1 and 4 to 6 for every parameter that has a gradient; False if there is none."""
         common = self._common
-        frozen = self._watch.frozen(p for group in self.param_groups for p in group["params"])
-        buckets = self._buckets = reuse(gather(self.param_groups, frozen), self._buckets)
+        if steady is not None:
+            buckets = steady.buckets
+        else:
+            frozen = self._watch.frozen(p for group in self.param_groups for p in group["params"])
+            buckets = self._buckets = reuse(gather(self.param_groups, frozen), self._buckets)
         if not buckets:
             return False
         self._check_streams()
@@ -343,7 +364,7 @@ class LocalEntropy(HeldWeights):
         # Noise that a cycle has used before it was started over is not used again.
         address = (common["seed"], common["outer_step"], common["inner_step"] + common["abandoned"])
         for bucket in buckets:
-            states = [self.state[p] for p in bucket.params]
+            states = bucket.states if steady is not None else [self.state[p] for p in bucket.params]
             bucket.enter(states, common["gamma"])
             if self._gradient is not None and any(bucket.first):
                 vector = self._gradient.to(buckets[0].device)
@@ -568,6 +589,7 @@ class LocalEntropy(HeldWeights):
             self._share()
             raise
         self._gradient = angle.from_list(self._common.pop(SKETCH, None))
+        self._steady = None
         self._watch.forget()
         self._watch.learned(p for p in self._taking_part() if isinstance(p, torch.nn.Parameter))
         self._loaded, self._scheduled = True, []
@@ -611,5 +633,5 @@ class LocalEntropy(HeldWeights):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        self._buckets = []
+        self._buckets, self._steady = [], None
         self._share()  # load_state_dict and unpickling bring new containers
