@@ -4,7 +4,7 @@
 
 Both see the same initial weights, batches, dropout and schedule, and make one gradient a step. Errors are on
 validation data. CIFAR-10 is in grey and cut to 28 × 28, so that the networks for MNIST take it: a harder
-problem for the same networks. The results are written after each run, and a run that is there is not repeated.
+problem for the same networks. Results are written after each run, and a run that is there is not repeated.
 """
 
 from __future__ import annotations
