@@ -22,14 +22,14 @@ BASE = "base_lr"
 
 def remember(group: dict[str, Any]) -> None:
     """The rate that the factor is relative to, in a group that has not got one yet."""
-    if group.get(BASE) is None and "lr" in group:
+    if group.get(BASE) is None and group.get("lr") is not None:
         group[BASE] = float(group["lr"])
 
 
 def factor(group: dict[str, Any]) -> float:
     """What schedulers have made of the rate; 1 for an outer optimizer without one, or with a rate of 0."""
-    base = group.get(BASE)
-    return float(group["lr"]) / base if base else 1.0
+    base, lr = group.get(BASE), group.get("lr")
+    return float(lr) / base if base and lr is not None else 1.0
 
 
 @contextmanager
