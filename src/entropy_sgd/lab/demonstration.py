@@ -30,8 +30,10 @@ FLATNESS = LocalEntropy(gamma=(10.0,), samples=150, batch=75, dtype="float32", p
 PLANE = Slice(on="plane", points=9, samples=150, batch=75)
 
 
-def demonstrate(out: Path, *, overwrite: bool = False, console: Console | None = None) -> Path:
-    """Train, measure, draw and tell; what is there already is kept. Returns the path of the report."""
+def demonstrate(
+    out: Path, *, overwrite: bool = False, console: Console | None = None
+) -> tuple[list[Row], Path]:
+    """Train, measure, draw and tell; what is there already is kept. Returns table and report."""
     console = console or Console()
     family = recipes.family("demo")
     rows = run(
@@ -49,7 +51,7 @@ def demonstrate(out: Path, *, overwrite: bool = False, console: Console | None =
     page = write([out], out / "report")
     say(console, f"the loss around each minimum: {page.parent / 'plane.png'}")
     say(console, f"report: {page}")
-    return page
+    return rows, page
 
 
 def _show(console: Console, rows: Sequence[Row], measured: Sequence[flatness.Row]) -> None:
