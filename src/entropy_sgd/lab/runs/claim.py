@@ -31,6 +31,9 @@ ABSENT = {"processes": 1, "threads": None, "channels_last": False, "compile": Fa
 NOTES = (".paper", ".chosen", ".source.path")
 """Settings that explain and decide nothing: a run is continued though they have changed."""
 
+REPLICAS = "recipe.optimizer.replicas"
+"""The setting with which a run may be continued though it has changed."""
+
 
 def holds_run(path: Path) -> bool:
     """Whether the folder is a run's or comparison's. Many programs have a config.json: it must be ours."""
@@ -47,7 +50,7 @@ def differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
     return [
         f"{key}: {before.get(key)} there, {now.get(key)} now"
         for key in now | before
-        if before.get(key) != now.get(key) and not key.endswith(NOTES)
+        if before.get(key) != now.get(key) and key != REPLICAS and not key.endswith(NOTES)
     ]
 
 
@@ -128,11 +131,14 @@ class Claim:
         return self
 
     def begin(self, described: Mapping[str, Any]) -> None:
-        """Set aside what is to be replaced and write config.json; from here on the folder is the new run's.
+        """Set aside what is to be replaced and write config.json; from here on the folder is this run's.
 
         `described` is where the run is made.
         """
         if self.continues:
+            before = read_json(self.path / CONFIG)
+            if flatten(before["settings"]).get(REPLICAS) != flatten(self.settings).get(REPLICAS):
+                write_json(self.path / CONFIG, {**before, "settings": self.settings})
             return
         if holds_run(self.path):
             _move(self.path, self.path / ASIDE, _in_order(self._ours(self.path)))

@@ -5,6 +5,7 @@ experiment.py   a copy of the user's file, if the experiment is the user's own
 metrics.jsonl   one line per measurement
 tensorboard/    the same, for TensorBoard
 checkpoint.pt   where the run is; checkpoint.previous.pt is the one before it
+trajectory/     weights along the run, if they were asked for
 weights.pt      at the end: the weights that are judged and their batch statistics, for `load_state_dict`
 summary.json    the outcome, once there is one
 """
@@ -26,9 +27,9 @@ from entropy_sgd.lab.runs.claim import ASIDE, CONFIG, EXPERIMENT, Claim, holds_r
 from entropy_sgd.lab.runs.records import Record, Shape, mapping, read_json, require, write_json
 
 __all__ = ["CONFIG", "EXPERIMENT", "METRICS", "SUMMARY", "WEIGHTS", "MetricsLog", "RunFolder", "Settings"]
-__all__ += ["holds_run", "read_summary"]
+__all__ += ["TRAJECTORY", "holds_run", "read_summary"]
 
-METRICS, SUMMARY, WEIGHTS = "metrics.jsonl", "summary.json", "weights.pt"
+METRICS, SUMMARY, WEIGHTS, TRAJECTORY = "metrics.jsonl", "summary.json", "weights.pt", "trajectory"
 CHECKPOINTS = ("checkpoint.pt", "checkpoint.previous.pt")
 FINISHED: Shape = {
     "final": bool,
@@ -40,7 +41,10 @@ FINISHED: Shape = {
     "seconds": float,
 }
 """What the summary of a finished run has, and is read again."""
-OURS = (METRICS, SUMMARY, WEIGHTS, EXPERIMENT, *CHECKPOINTS, "tensorboard", CONFIG)
+OURS = (METRICS, SUMMARY, WEIGHTS, EXPERIMENT, *CHECKPOINTS, "tensorboard", TRAJECTORY, CONFIG)
+
+REPLICAS = "recipe.optimizer.replicas"
+"""The setting with which a run may be continued though it has changed."""
 
 
 @dataclass(frozen=True)

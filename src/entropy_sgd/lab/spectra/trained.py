@@ -57,7 +57,7 @@ def load(run: Run, *, samples: int, batch: int, dtype: torch.dtype, data_dir: Pa
     for argument, value in (("samples", samples), ("batch", batch)):
         if value < 1:
             raise LabError(f"{argument} must be at least 1, got {value}")
-    finished = require_finished(run)
+    weights = judged_weights(run)
     recipe = read_recipe(run)
     task = tasks.load(
         recipe,
@@ -68,7 +68,7 @@ def load(run: Run, *, samples: int, batch: int, dtype: torch.dtype, data_dir: Pa
         copy=run.path / EXPERIMENT,
     )
     try:
-        task.model.load_state_dict(_weights(run.path / WEIGHTS, finished["weights_sha256"]))
+        task.model.load_state_dict(weights)
     except (RuntimeError, TypeError, AttributeError, KeyError, ValueError) as error:
         reason = str(error).strip().partition("\n")[0]
         raise LabError(f"{run.path / WEIGHTS} is not of the network in {CONFIG}: {reason}") from error
@@ -83,7 +83,9 @@ def load(run: Run, *, samples: int, batch: int, dtype: torch.dtype, data_dir: Pa
     return Trained(run, recipe, model, measured.loss_fn, list(pairs), count, measured.count)
 
 
-def _weights(path: Path, sha256: str) -> dict[str, Tensor]:
+def judged_weights(run: Run) -> dict[str, Tensor]:
+    """The weights that a finished run is judged by, and their batch statistics."""
+    path, sha256 = run.path / WEIGHTS, require_finished(run)["weights_sha256"]
     try:
         weights: dict[str, Tensor] = torch.load(path, weights_only=True, map_location="cpu")
     except FileNotFoundError as error:

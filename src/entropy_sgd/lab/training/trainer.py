@@ -10,9 +10,10 @@ from __future__ import annotations
 import json
 import math
 import time
+import warnings
 from collections.abc import Generator
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TypeGuard
@@ -22,7 +23,7 @@ from rich.console import Console
 
 from entropy_sgd.lab import Diverged, Interrupted, LabError, methods, tasks
 from entropy_sgd.lab.data.batches import seed_from
-from entropy_sgd.lab.runs import checkpoint
+from entropy_sgd.lab.runs import checkpoint, trajectory
 from entropy_sgd.lab.runs.folder import WEIGHTS, RunFolder, Settings
 from entropy_sgd.lab.runs.records import Record
 from entropy_sgd.lab.training import acceleration, starting
@@ -31,6 +32,7 @@ from entropy_sgd.lab.training.evaluation import judged_weights
 from entropy_sgd.lab.training.gradient import Gradient, generators, set_generators
 from entropy_sgd.lab.training.log import Log
 from entropy_sgd.lab.training.processes import Processes
+from entropy_sgd.lab.training.progress import Progress
 from entropy_sgd.lab.training.stop import StopSignals
 
 
@@ -41,10 +43,13 @@ def train(
     data_dir: Path | None = None,
     device: str = "auto",
     checkpoint_seconds: float = 30.0,
+    keep_weights: int = 0,
     console: Console | None = None,
     processes: Processes | None = None,
 ) -> Record:
     """Train as `settings` say, in `folder`, from its checkpoint if it has one, and return the summary.
+
+    `keep_weights` is how many times along the run the judged weights are kept, for pictures of its way.
 
     All of `processes` call this; only their lead reads or writes the folder. One process alone starts those
     of a method that has replicas.
@@ -57,7 +62,12 @@ def train(
         return summary
     count = methods.of(settings.recipe.optimizer).replicas(settings.recipe.optimizer)
     if count > 1 and processes.size == 1:
-        given = {"data_dir": data_dir, "device": device, "checkpoint_seconds": checkpoint_seconds}
+        given = {
+            "data_dir": data_dir,
+            "device": device,
+            "checkpoint_seconds": checkpoint_seconds,
+            "keep_weights": keep_weights,
+        }
         return starting.start(count, {"settings": settings, "folder": folder, **given})
     with acceleration.threads(settings.recipe.threads):
         # everything is checked, and the data found, before the folder is touched
@@ -70,39 +80,11 @@ def train(
             if _finished(summary):  # by another process, a moment ago
                 return summary
             trainer.resume()
-            return trainer.run(checkpoint_seconds)
+            return trainer.run(checkpoint_seconds, keep_weights)
 
 
 def _finished(summary: Record | None) -> TypeGuard[Record]:
     return summary is not None and summary["status"] == "finished"
-
-
-@dataclass
-class Progress:
-    """How far a run is; part of its checkpoint."""
-
-    total: int
-    """Steps of the whole run; fewer than the recipe's epochs make, once `stop_at_loss` is reached."""
-    step: int = 0
-    seconds: float = 0.0
-    losses: float = 0.0
-    """Sum of the `count` losses since the last line of metrics.jsonl."""
-    count: int = 0
-
-    @classmethod
-    def read(cls, saved: Record, total: int) -> Progress:
-        """That of a checkpoint; `total` where an old one does not have it."""
-        known = {field.name: saved[field.name] for field in fields(cls) if field.name in saved}
-        found = cls(**{"total": total, **known})
-        for name in ("total", "step", "count"):
-            if type(getattr(found, name)) is not int or getattr(found, name) < 0:
-                raise ValueError(f"{name} is {getattr(found, name)!r}")
-        for name in ("seconds", "losses"):
-            if not math.isfinite(getattr(found, name)):
-                raise ValueError(f"{name} is {getattr(found, name)!r}")
-        if found.step > found.total or found.step < found.count:
-            raise ValueError(f"step {found.step} of {found.total}, {found.count} of them unlogged")
-        return found
 
 
 class Trainer:
@@ -165,14 +147,20 @@ class Trainer:
             if saved is not None:
                 self.progress = Progress.read(saved, self.progress.total)
                 self.metrics_size = int(saved["metrics_size"])
-                own = saved if processes.lead else saved["others"][processes.rank - 1]
-                trained = own if self.replicas > 1 else saved
-                task.model.load_state_dict(trained["model"])
-                self.optimizer.load_state_dict(trained["optimizer"])
+                before = 1 + sum("model" in other for other in saved["others"])
+                own = self._take_over(saved) if before == self.replicas else self._change(saved, before)
                 self.greeting.append(f"resumed at step {self.progress.step} of {self.progress.total}")
             task.load_state_dict(own["task"])
             set_generators(own["generators"])
         self.greeting += [f"note: {note}" for note in self.notes]
+
+    def _take_over(self, saved: Record) -> Record:
+        """Go on from a checkpoint; the state this process has for itself."""
+        own = saved if self.processes.lead else saved["others"][self.processes.rank - 1]
+        trained = own if self.replicas > 1 else saved
+        self.task.model.load_state_dict(trained["model"])
+        self.optimizer.load_state_dict(trained["optimizer"])
+        return own
 
     def _saved(self) -> tuple[Record | None, list[str]]:
         """The checkpoint, where a run is continued."""
@@ -191,6 +179,30 @@ class Trainer:
                 f"the checkpoint in {self.folder.path} does not fit this run ({type(error).__name__}: "
                 f"{reason}): it is of another one, or damaged. Use --overwrite to train again."
             ) from error
+
+    def _change(self, saved: Record, before: int) -> Record:
+        """Go on from a checkpoint of another number of replicas; the state this process has for itself.
+
+        All start from the mean x̄, with the next pass over the data; the budget counts gradients as ever.
+        """
+        self.progress.change_replicas(
+            before,
+            self.replicas,
+            cost=self.cost,
+            steps_per_epoch=self.steps_per_epoch,
+            epochs=self.recipe.epochs,
+        )
+        self.task.model.load_state_dict(saved["model"])
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "state_dict: of", UserWarning)  # the note below says it
+            self.optimizer.load_state_dict(saved["optimizer"])
+        self.task.begin_pass_after(saved["task"])
+        here = f"rank {self.processes.rank} step {self.progress.step}"
+        torch.manual_seed(seed_from(f"{self.settings.seed} {here}"))
+        self.greeting.append(
+            f"note: replicas were {before} and are {self.replicas} now: all start from the mean weights"
+        )
+        return {"task": self.task.state_dict(), "generators": generators()}
 
     def _wrap(self) -> None:
         """Let training batches go through DistributedDataParallel and the compiler, where they are wanted."""
@@ -216,9 +228,11 @@ class Trainer:
 
     # ---- the run ----
 
-    def run(self, checkpoint_seconds: float) -> Record:
+    def run(self, checkpoint_seconds: float, keep_weights: int = 0) -> Record:
         """Take all steps that are left and write the summary."""
         recipe, processes = self.recipe, self.processes
+        planned = max(1, round(recipe.epochs * self.steps_per_epoch))
+        self.kept = trajectory.steps(keep_weights, planned) if keep_weights else set[int]()
         files = ExitStack()
         try:
             with processes.together():
@@ -258,7 +272,11 @@ class Trainer:
         before = saved_at = time.monotonic()
         pause = checkpoint_seconds
         while progress.step < progress.total:
+            if progress.step in self.kept:
+                processes.first(self._keep)
             lr = self._step()
+            if progress.step == progress.total:
+                self.method.finish(self.optimizer)
             now = time.monotonic()
             # a suspended or virtual machine's clock may jump, and no time is negative
             progress.seconds += max(0.0, now - before)
@@ -305,14 +323,11 @@ class Trainer:
     @property
     def epoch(self) -> float:
         """Effective epochs so far."""
-        return self.progress.step / self.steps_per_epoch
+        return self.progress.epoch(self.steps_per_epoch)
 
     def _passes(self, period: float) -> bool:
         """Whether the last step reached a whole multiple of `period` effective epochs."""
-        steps, step = period * self.steps_per_epoch, self.progress.step
-        if steps <= 1:  # a period of 1e-320 would overflow below
-            return True
-        return math.floor(step / steps + 1e-9) > math.floor((step - 1) / steps + 1e-9)
+        return self.progress.passes(period, self.steps_per_epoch)
 
     # ---- in the lead alone, as the files are ----
 
@@ -363,6 +378,11 @@ class Trainer:
         checkpoint.save(self.folder.path, {**counts, **state, "others": others, "settings": settings})
         self.folder.saved()
 
+    def _keep(self) -> None:
+        """Keep the judged weights of this step."""
+        with self.method.judged(self.optimizer):
+            trajectory.keep(self.folder.path, self.progress.step, self.task.model)
+
     def _conclude(self) -> Record:
         """Keep the judged weights, judge them, on the test set too if the run is final; the summary."""
         task, settings, judged = self.task, self.settings, self.judged
@@ -381,7 +401,7 @@ class Trainer:
                 "test": task.judge("test") if settings.final else None,
                 "parameters": sum(parameter.numel() for parameter in task.model.parameters()),
                 "weights_sha256": checkpoint.digest(weights),
-                "gradient_evaluations": self.progress.step * self.cost * self.replicas,
+                "gradient_evaluations": self.progress.evaluations(self.cost * self.replicas),
                 "epochs": self.epoch,
                 "seconds": self.progress.seconds,
             }
