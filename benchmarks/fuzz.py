@@ -312,7 +312,8 @@ def main() -> None:
                 finally:  # the folder is the parent's to remove
                     os._exit(code)
             workers.append(pid)
-        if any([os.waitpid(pid, 0)[1] for pid in workers]):
+        statuses = [os.waitpid(pid, 0)[1] for pid in workers]
+        if any(statuses):
             raise SystemExit("the fuzzer itself has failed")
         found = [json.loads(line) for part in parts for line in part.read_text().splitlines()]
     bad = collections.Counter(str(entry["bad"]).partition(" ")[0] for entry in found)
