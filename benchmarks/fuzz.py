@@ -190,6 +190,7 @@ def prepare(root: Path, run: Callable[[Path, list[str]], Outcome] = run) -> None
         ["spectrum", *measured, "spectra/lanczos.json", "--method", "lanczos"],
         ["spectrum", "finished", "--samples", "20", "--method", "exact", "--out", "spectra/exact.json"],
         ["local-entropy", *measured, "spectra/entropy.json", "--gamma", "10"],
+        ["landscape", "finished", "--samples", "20", "--points", "5", "--out", "slices"],
     ):
         outcome = run(root, words)
         if outcome.code != 0:

@@ -236,7 +236,12 @@ RUN_FILES = [
         "both/sgd-seed0/summary.json",
         "both/adam-seed0/checkpoint.pt",
     ),
-    *("spectra/lanczos.json", "spectra/exact.json", "spectra/entropy.json"),
+    *(
+        "spectra/lanczos.json",
+        "spectra/exact.json",
+        "spectra/entropy.json",
+        "slices/small-mnistfc-sgd-seed0-plane.json",
+    ),
 ]
 AFTER = [
     "train small-mnistfc/sgd {tiny} --out finished --resume",
@@ -250,12 +255,15 @@ AFTER = [
     "local-entropy finished --gamma 10 --samples 20 --probes 2 --steps 3 --out spectra/entropy.json",
     "flatness spectra --out table.json",
     "figures spectra --out figures",
+    "report finished --measured spectra slices --out page.html",
+    "landscape finished --samples 20 --points 5 --out slices",
 ]
 READ_BY = {
     "finished/": (0, 1, 4, 6, 8),
     "stopped/": (2,),
     "both/": (3, 5, 7),
-    "spectra/": (6, 8, 9, 10),
+    "spectra/": (6, 8, 9, 10, 11),
+    "slices/": (11, 12),
 }
 """Which of `AFTER` read a file."""
 ODD: list[Any] = [None, True, 0, -1, 1e300, 10**400, "text", "", [], {}, [[]], {"a": {}}, "nan", "\u0000γ"]

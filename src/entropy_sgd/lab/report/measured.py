@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from entropy_sgd.lab import LabError
 from entropy_sgd.lab.runs.reading import Run
 from entropy_sgd.lab.runs.records import Record, read_json
-from entropy_sgd.lab.spectra import flatness
+from entropy_sgd.lab.slices import shape
+from entropy_sgd.lab.spectra import flatness, measurements
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -91,7 +92,7 @@ def find(paths: Sequence[Path], given: Sequence[Path], runs: Sequence[Run]) -> M
     labels = {digest: run.label for digest, run in own.items() if digest is not None}
     inside = [path / FOLDER for path in paths if (path / FOLDER).is_dir()]
     files = {file.resolve(): file for path in (*given, *inside) for file in _files(path)}
-    records = [read_json(file) for file in files.values()]
+    records = [_checked(file) for file in files.values()]
     slices = [
         record
         for record in records
@@ -119,6 +120,15 @@ def find(paths: Sequence[Path], given: Sequence[Path], runs: Sequence[Run]) -> M
     if given and not slices and not spectra:
         raise LabError(f"nothing in {', '.join(map(str, given))} was measured at the weights of these runs")
     return Measured(rows, slices, labels, notes)
+
+
+def _checked(file: Path) -> Record:
+    record = read_json(file)
+    if record.get("on") in KINDS:
+        shape.check(file, record)
+    elif {"spectrum", "local_entropy"} & record.keys():
+        measurements.check(file, record)
+    return record
 
 
 def _files(path: Path) -> list[Path]:

@@ -9,7 +9,7 @@ from entropy_sgd.lab import LabError
 from entropy_sgd.lab.report.figures import save
 from entropy_sgd.lab.runs.reading import Run
 from entropy_sgd.lab.runs.records import Record, read_json, write_json
-from entropy_sgd.lab.slices import draw, measure
+from entropy_sgd.lab.slices import draw, measure, shape
 from entropy_sgd.lab.slices.how import On, Slice
 
 
@@ -74,6 +74,7 @@ def _name(runs: Sequence[Run], on: On) -> str:
 def _kept(path: Path, runs: Sequence[Run], how: Slice, on: On) -> Record:
     """What the file holds, if it is this very slice."""
     record = read_json(path)
+    shape.check(path, record)
     now = {"options": measure.options(how, on), "runs": [measure.identity(run) for run in runs]}
     if any(record.get(key) != value for key, value in now.items()):
         raise LabError(

@@ -33,7 +33,6 @@ SPECTRUM: Shape = {
     "trace": float,
     "negative": float,
     "near_zero": dict,
-    "histograms": dict,
 }
 VALUES: Shape = {"value": float, "normalized": float, "error": float}
 
@@ -61,14 +60,16 @@ def check(file: Path, record: Record) -> None:
     if "spectrum" in record:
         require(file, record, {"spectrum": SPECTRUM})
         found = record["spectrum"]
+        if "local_entropy" not in record:
+            require(file, found, {"histograms": dict}, "spectrum.")
         for name in found["near_zero"]:
             require(file, found, {"near_zero": {name: float}}, "spectrum.")
-        for name in found["histograms"]:
+        for name in found.get("histograms", ()):
             require(file, found, {"histograms": {name: {"edges": list, "counts": list}}}, "spectrum.")
             edges, counts = (found["histograms"][name][key] for key in ("edges", "counts"))
             if len(edges) != len(counts) + 1 or not all(map(number, [*edges, *counts])):
                 raise LabError(f"{file} has a histogram {name} that is damaged")
-    else:
+    if "local_entropy" in record:
         require(file, record, {"local_entropy": list})
         for entry in record["local_entropy"]:
             known = cast("Record", entry) if isinstance(entry, dict) else {}
