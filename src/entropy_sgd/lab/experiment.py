@@ -66,7 +66,10 @@ def users_code(path: str) -> Generator[None]:
         raise
     except Exception as error:
         frames = traceback.extract_tb(error.__traceback__)
-        first = next((i for i, frame in enumerate(frames) if frame.filename == path), 0)
+        ours = str(Path(__file__).parent)
+        within = [i for i, frame in enumerate(frames) if frame.filename == path]
+        outside = [i for i, frame in enumerate(frames) if not frame.filename.startswith(ours)]
+        first = (within or outside or [0])[0]
         trace = "".join(traceback.format_list(frames[first:]))
         what = "".join(traceback.format_exception_only(error))
         raise UserFileError(f"{path} fails:\nTraceback (most recent call last):\n{trace}{what}") from error

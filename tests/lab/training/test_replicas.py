@@ -116,7 +116,7 @@ def test_a_budget_across_numbers_of_replicas():
         progress.step += 1
         if progress.passes(1.0, 30):
             reached.append(progress.epoch(30))
-    assert [int(epoch) for epoch in reached] == list(range(1, 11))
+    assert [int(epoch) for epoch in reached] == list(range(1, 10))  # two gradients do not make a step of 4
     assert all(epoch - int(epoch) < 1 / 30 for epoch in reached)
 
 
