@@ -185,9 +185,10 @@ class Focus(_Bounded):
         gamma(t0) = f / (|x - x'|^2 / 2),    gamma(t + 1) = (1 + gamma1) gamma(t),
         gamma1 = growth^(1 / updates) - 1,
 
-    so that it is `growth` times its initial value after `updates` more outer updates. With `start=0` the first
-    cycle is the one that is measured, without a spring. Above 2 / inner_lr the spring throws x' further from x at
-    each step than it was: where the ratio or its growth may lead there, give `maximum=1 / inner_lr`.
+    so that it is `growth` times its initial value after `updates` more outer updates. With `start=0` the
+    first cycle is the one that is measured, without a spring. Above 2 / inner_lr the spring throws x' further
+    from x at each step than it was: where the ratio or its growth may lead there, give
+    `maximum=1 / inner_lr`.
 
     Args:
         updates: T, the outer updates of the whole run.
