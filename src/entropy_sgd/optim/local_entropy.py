@@ -32,6 +32,7 @@ from entropy_sgd.optim.options import (
 )
 from entropy_sgd.optim.outer_optimizer import OuterOptimizer
 from entropy_sgd.optim.saving import Saving, scheduled
+from entropy_sgd.optim.steady import Steady
 from entropy_sgd.optim.watch import Watch
 
 Closure = Callable[[], Any]
@@ -141,7 +142,8 @@ class LocalEntropy(Saving):
         self._warned: set[str] = set()
         self._watch, self._loaded = Watch(), False
         self._scheduled = []
-        self._buckets, self._gradient, self._inner, self._outer = [], None, None, None
+        self._buckets, self._steady, self._gradient = [], None, None
+        self._inner, self._outer = None, None
         self._inner_name = inner if isinstance(inner, str) else name_of(inner)
         defaults: dict[str, Any] = {
             "inner": self._inner_name,
@@ -242,9 +244,12 @@ class LocalEntropy(Saving):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        self._notice()
+        steady = self._steady
+        if steady is None or not steady.holds(self.param_groups, self.state, self._watch):
+            steady = self._steady = None
+            self._notice()
         try:
-            stepped = self._langevin(loss)
+            stepped = self._langevin(loss, steady)
         except RuntimeError:
             self._check_shapes()
             raise
@@ -252,9 +257,22 @@ class LocalEntropy(Saving):
             common["inner_step"] += 1
             if common["inner_step"] >= common["L"]:
                 self._update()
-            self._watch.record(self._taking_part())
+                self._steady = None
+                self._watch.record(self._taking_part())
+            elif steady is not None:
+                self._watch.renew()
+            else:
+                self._settle()
             self._scheduled = [scheduled(group) for group in self.param_groups]
         return loss
+
+    def _settle(self) -> None:
+        """After a step inside a cycle: the next one may find all as it is now."""
+        steady = Steady(self.param_groups, self.state, self._buckets)
+        taking_part = self._taking_part()
+        if set(taking_part) == set(steady.params):
+            self._steady, taking_part = steady, steady.params
+        self._watch.record(taking_part)
 
     def cycle(self, closure: Closure) -> Any:
         """One iteration of Algorithm 1: calls `step(closure)` until the outer update is made.

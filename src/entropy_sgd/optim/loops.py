@@ -15,6 +15,7 @@ from entropy_sgd.optim.held_weights import HeldWeights
 from entropy_sgd.optim.hosted import Hosted
 from entropy_sgd.optim.inner_optimizer import InnerOptimizer
 from entropy_sgd.optim.states import AGE, STEP, X
+from entropy_sgd.optim.steady import Steady
 
 
 class Loops(HeldWeights):
@@ -23,17 +24,21 @@ class Loops(HeldWeights):
     _schedule: scoping.Schedule
     _inner: InnerOptimizer | None
     _buckets: list[Bucket]  # of the last step
+    _steady: Steady | None
     _gradient: Tensor | None  # grad f(x) of the cycle under way, in the form of angle.py
 
     @property
     def _hosted(self) -> list[Hosted]:
         return [hosted for hosted in (self._inner, self._outer) if hosted is not None]
 
-    def _langevin(self, loss: Any) -> bool:
+    def _langevin(self, loss: Any, steady: Steady | None) -> bool:
         """Lines 1 and 4 to 6 for every parameter that has a gradient; False if there is none."""
         common = self._common
-        frozen = self._watch.frozen(p for group in self.param_groups for p in group["params"])
-        buckets = self._buckets = reuse(gather(self.param_groups, frozen), self._buckets)
+        if steady is not None:
+            buckets = steady.buckets
+        else:
+            frozen = self._watch.frozen(p for group in self.param_groups for p in group["params"])
+            buckets = self._buckets = reuse(gather(self.param_groups, frozen), self._buckets)
         if not buckets:
             return False
         self._check_streams()
@@ -49,7 +54,7 @@ class Loops(HeldWeights):
         # Noise that a cycle has used before it was started over is not used again.
         address = (common["seed"], common["outer_step"], common["inner_step"] + common["abandoned"])
         for bucket in buckets:
-            states = [self.state[p] for p in bucket.params]
+            states = bucket.states if steady is not None else [self.state[p] for p in bucket.params]
             bucket.enter(states, common["gamma"])
             if self._gradient is not None and any(bucket.first):
                 vector = self._gradient.to(buckets[0].device)

@@ -117,6 +117,7 @@ class Saving(Loops):
             self._share()
             raise
         self._gradient = angle.from_list(self._common.pop(SKETCH, None))
+        self._steady = None
         self._watch.forget()
         self._watch.learned(p for p in self._taking_part() if isinstance(p, torch.nn.Parameter))
         self._loaded, self._scheduled = True, self._common.pop(LAST_STEP, [])
@@ -162,5 +163,5 @@ class Saving(Loops):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        self._buckets = []
+        self._buckets, self._steady = [], None
         self._share()  # load_state_dict and unpickling bring new containers
