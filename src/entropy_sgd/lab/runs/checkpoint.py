@@ -81,7 +81,7 @@ def save(folder: Path, state: State) -> None:
 def load(folder: Path) -> tuple[State | None, list[str]]:
     """The newest good checkpoint, if there ever was one, and a complaint for each damaged one passed over.
 
-    A process killed between the two renames of `save` leaves only the previous checkpoint; that is not damage.
+    A process killed between the two renames of `save` leaves only the previous checkpoint: no damage.
     """
     complaints: list[str] = []
     for name in (NAME, PREVIOUS):
