@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from entropy_sgd.lab import Diverged
+from entropy_sgd.lab.methods.algorithm1 import FIXED, SEARCH, AroundAlgorithm1, InnerOptions
 from entropy_sgd.lab.methods.base import MOMENTA, Hints, Range, arguments
-from entropy_sgd.lab.methods.langevin import FIXED, SEARCH, AroundAlgorithm1, InnerOptions
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
