@@ -16,16 +16,17 @@ from entropy_sgd import __version__
 from entropy_sgd.lab import LabError, unknown
 
 COMMANDS = {
-    "demo": ("compare", "SGD, Adam and Entropy-SGD on real digits, offline, in three minutes, with a report"),
-    "train": ("train", "train one network by one method: entropy-sgd train lenet --method entropy-sgd"),
-    "compare": ("compare", "several methods and seeds at equal budgets: entropy-sgd compare lenet"),
+    "demo": ("compare", "SGD, Adam, Entropy-SGD on real digits, offline, in three minutes"),
+    "train": ("train", "train one network by one method: train lenet --method sam"),
+    "compare": ("compare", "several methods and seeds at equal budgets: compare lenet"),
     "report": ("report", "one HTML page from the folders of runs"),
     "data": ("data", "list, fetch or verify the data"),
     "spectrum": (
         "landscape",
-        "eigenvalues of the Hessian, their density or the Fisher diagonal, of runs",
+        "eigenvalues of the Hessian or the Fisher diagonal, of runs",
     ),
     "local-entropy": ("landscape", "local entropy at the weights of runs"),
+    "landscape": ("landscape", "pictures of the loss: between two runs, or around each"),
     "flatness": ("landscape", "spectra and local entropies by recipe, over seeds"),
     "figures": ("landscape", "the paper's Fig. 1 and Fig. 3 from measured spectra"),
     "valley": ("report", "draw local entropy on the valleys of the paper's Fig. 2"),
@@ -46,7 +47,8 @@ def usage() -> str:
         [
             "usage: entropy-sgd COMMAND [OPTIONS]",
             "",
-            "Train the networks of the Entropy-SGD paper, or your own, and compare methods at equal budgets.",
+            "Train the networks of the Entropy-SGD paper, or your own, and compare methods",
+            "at equal budgets.",
             "",
             *lines,
             "",

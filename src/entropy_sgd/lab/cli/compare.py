@@ -8,7 +8,7 @@ from typing import Annotated
 
 import tyro
 
-from entropy_sgd.lab import LabError, recipes
+from entropy_sgd.lab import LabError
 from entropy_sgd.lab.cli.parse import find, override, parse, recipe_list
 from entropy_sgd.lab.recipes import Family, Recipe
 from entropy_sgd.lab.recipes.family import at_equal_budgets
@@ -46,7 +46,10 @@ class Compare:
 
 @dataclass(frozen=True)
 class Demo:
-    """Compare SGD, Adam and Entropy-SGD on LeNet and 5,000 real digits, offline, and write a report."""
+    """Compare SGD, Adam and Entropy-SGD on LeNet and 5,000 real digits, offline.
+
+    The error of each, how flat its minima are, pictures of the loss around them, and a report.
+    """
 
     out: Path = Path("runs/demo")
     """Folder of the comparison and its report; a demonstration stopped there is continued."""
@@ -102,13 +105,6 @@ def demo(arguments: list[str]) -> None:
     """Run `entropy-sgd demo` with these arguments."""
     options = parse(Demo, arguments, "demo")
 
-    from entropy_sgd.lab.comparison.comparison import Comparison, run
-    from entropy_sgd.lab.report import write
+    from entropy_sgd.lab.demonstration import demonstrate
 
-    run(
-        Comparison(recipes.family("demo").written, (0, 1, 2)),
-        options.out,
-        resume=not options.overwrite,
-        overwrite=options.overwrite,
-    )
-    print(f"report: {write([options.out], options.out / 'report')}")
+    demonstrate(options.out, overwrite=options.overwrite)

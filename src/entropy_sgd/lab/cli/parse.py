@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
 
@@ -28,7 +29,7 @@ def parse(
 ) -> Options:
     """The options of a command; prints help, or what is wrong and the closest names, and exits."""
     # A recipe's method is chosen before; what cannot be changed is not shown.
-    config = (tyro.conf.AvoidSubcommands, tyro.conf.SuppressFixed, tyro.conf.FlagCreatePairsOff, *more)
+    config = (tyro.conf.AvoidSubcommands, tyro.conf.SuppressFixed, *more)
     prog = f"entropy-sgd {command}"
     if default is None:
         return tyro.cli(kind, args=arguments, prog=prog, config=config)
@@ -90,6 +91,6 @@ def recipe_list() -> str:
             "networks, and the methods that have a recipe of their own there:",
             *families,
             "your own: a file FILE.py, see docs/experiments.md",
-            f"methods: {', '.join(methods.names())}",
+            *textwrap.wrap(f"methods: {', '.join(methods.names())}", 78, subsequent_indent="  "),
         ]
     )
