@@ -19,6 +19,7 @@ COMMANDS = {
     "demo": ("compare", "SGD, Adam and Entropy-SGD on real digits, offline, in three minutes, with a report"),
     "train": ("train", "train one network by one method: entropy-sgd train lenet --method entropy-sgd"),
     "compare": ("compare", "several methods and seeds at equal budgets: entropy-sgd compare lenet"),
+    "tune": ("tune", "the best settings of several methods, searched fairly: entropy-sgd tune lenet"),
     "report": ("report", "one HTML page from the folders of runs"),
     "data": ("data", "list, fetch or verify the data"),
     "spectrum": (

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Annotated, Any, TypeVar
 
 import tyro
 
 from entropy_sgd.lab import LabError, methods, recipes
 from entropy_sgd.lab.recipes import Family, Recipe
+from entropy_sgd.lab.runs.records import flatten
 
 Options = TypeVar("Options")
 
@@ -43,11 +44,13 @@ class _Overridden:
 def override(recipe: Recipe, changes: list[str], command: str) -> Recipe:
     """The recipe with `FIELD=VALUE` changes, read as `entropy-sgd train` reads `--FIELD VALUE`.
 
-    What is a flag there, such as `--compile`, takes True or False here.
+    What is a flag there, such as `--compile`, takes True or False here; several values have commas between.
     """
-    arguments = [
-        part for change in changes for part in (f"--{change.partition('=')[0]}", change.partition("=")[2])
-    ]
+    arguments: list[str] = []
+    for change in changes:
+        name, _, value = change.partition("=")
+        several = isinstance(flatten(asdict(recipe)).get(name.replace("-", "_")), tuple)
+        arguments += [f"--{name}", *([part for part in value.split(",") if part] if several else [value])]
     values = (tyro.conf.FlagConversionOff,)
     return parse(_Overridden, arguments, command, _Overridden(recipe), more=values).recipe
 
