@@ -36,13 +36,22 @@ def train_command(what: str, family: Family, recipe: Recipe) -> str:
 def compare_command(what: str, family: Family, recipes: Sequence[Recipe], seeds: Sequence[int]) -> str:
     """`entropy-sgd compare …` of these recipes."""
     by_method = {recipe.method: changes(recipe, family.recipe(recipe.method)) for recipe in recipes}
+    alike = set[str].intersection(
+        *({_assigned(*item) for item in each.items()} for each in by_method.values())
+    )
     words = ["entropy-sgd", "compare", what, "--methods", *by_method, "--seeds", *map(str, seeds), "--set"]
+    words += sorted(alike)
     for method, changed in by_method.items():
-        words += [f"{method}:{option}={','.join(_words(value))}" for option, (value, _) in changed.items()]
+        own = [_assigned(*item) for item in changed.items()]
+        words += [f"{method}:{change}" for change in own if change not in alike]
     return shlex.join(words)
+
+
+def _assigned(option: str, values: tuple[Any, Any]) -> str:
+    return f"{option}={','.join(_words(values[0]))}"
 
 
 def _words(value: Any) -> list[str]:
     if isinstance(value, (tuple, list)):
-        return [str(each) for each in value]  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
-    return [repr(value) if isinstance(value, float) else str(value)]
+        return [word for each in value for word in _words(each)]  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+    return [repr(value).removesuffix(".0") if isinstance(value, float) else str(value)]

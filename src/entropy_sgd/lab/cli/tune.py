@@ -32,7 +32,7 @@ class Tune:
     seeds: tuple[int, ...] = (0,)
     """Each setting is trained with each seed and judged by the mean."""
     rates: int = 4
-    """Further runs of the best setting of each method at other learning rates: 1/2, 2, 1/4, 4 times its own."""
+    """Further runs of each method's best setting at other learning rates: 1/2, 2, 1/4, 4, … times its own."""
     within: float = 1.2
     """A learning rate works if its result is within this factor of the best."""
     maximize: bool = False

@@ -27,7 +27,7 @@ class Range:
     def text(self) -> str:
         """As the table has it."""
         more = "≥ " if self.open_below or self.open_above else ""
-        return f"{self.low:.2g} to {self.high:.2g}, {more}{self.width:.3g}x"
+        return f"{self.low:.2g}–{self.high:.2g} ({more}{self.width:.3g}x)"
 
 
 def rates_around(best: float, count: int) -> list[float]:

@@ -23,8 +23,9 @@ def table(found: Sequence[Found], tuning: Tuning) -> Table:
         Column("median", justify="right"),
         Column("lost", justify="right"),
         Column("learning rate"),
-        Column(f"rates within {tuning.within:g}x of the best"),
-        title=f"validation {metric.label}, {tuning.recipes[0].epochs:g} effective epochs, {tuning.trials} trials",
+        Column("rates that work", no_wrap=True),
+        title=f"validation {metric.label}: {tuning.trials} trials of {tuning.recipes[0].epochs:g} "
+        f"effective epochs each; a rate works within {tuning.within:g}x of the best",
     )
     for each in found:
         lost = sum(trial.value is None for trial in each.trials)
@@ -64,8 +65,7 @@ def draw(found: Sequence[Found], tuning: Tuning, paths: Sequence[Path]) -> None:
         if dots:
             axes.plot(*zip(*dots, strict=True), ".", color=colour, alpha=0.35)
         if each.best is not None:
-            around = sorted([each.best, *each.rates], key=lambda trial: trial.rate)
-            line = [(trial.rate, trial.value) for trial in around if trial.value is not None]
+            line = [(trial.rate, trial.value) for trial in each.line() if trial.value is not None]
             name = methods.get(each.method).rate
             label = each.method if name == "lr" else f"{each.method}, {name}"
             axes.plot(*zip(*line, strict=True), "o-", color=colour, markersize=4, label=label)

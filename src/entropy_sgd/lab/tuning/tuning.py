@@ -16,6 +16,7 @@ from entropy_sgd.lab.recipes import Recipe
 from entropy_sgd.lab.runs import environment
 from entropy_sgd.lab.runs.folder import CONFIG, Settings, holds_run, prepare
 from entropy_sgd.lab.runs.records import Record, write_json
+from entropy_sgd.lab.training.display import say
 from entropy_sgd.lab.tuning import sensitivity
 from entropy_sgd.lab.tuning.space import GENERATION, Draws, Sampler
 
@@ -74,6 +75,11 @@ class Trial:
         return self.recipe.method
 
     @property
+    def title(self) -> str:
+        """As messages have it."""
+        return self.name.replace("-trial", " trial ").replace("-rate", f" {methods.get(self.method).rate} ")
+
+    @property
     def rate(self) -> float:
         """Its learning rate."""
         return getattr(self.recipe.optimizer, methods.get(self.method).rate)
@@ -107,14 +113,21 @@ class Found:
     """As it was before."""
     trials: list[Trial]
     rates: list[Trial]
+    centre: Trial | None = None
+    """The best of the trials drawn, whose settings are tried at other rates; None if none has a result."""
     best: Trial | None = None
-    """None if no trial has a result."""
+    """The best of all."""
     works: sensitivity.Range | None = None
 
     @property
     def method(self) -> str:
         """The method's name."""
         return self.recipe.method
+
+    def line(self) -> list[Trial]:
+        """The best trial drawn and the same settings at other rates, by rate."""
+        tried = self.rates if self.centre is None else [self.centre, *self.rates]
+        return sorted(tried, key=lambda trial: trial.rate)
 
 
 def run(
@@ -153,7 +166,9 @@ def run(
 
     def train(trials: Sequence[Trial]) -> None:
         listed = [
-            jobs.Job(path / f"{trial.name}-seed{seed}", Settings(trial.recipe, seed), **how)
+            jobs.Job(
+                path / f"{trial.name}-seed{seed}", Settings(trial.recipe, seed), **how, label=trial.title
+            )
             for trial in trials
             for seed in dict.fromkeys(tuning.seeds)
         ]
@@ -168,6 +183,7 @@ def run(
                 _note(trial, next(ended))
 
     found = [Found(recipe, [], []) for recipe in tuning.recipes]
+    say(console, f"{tuning.trials} trials of each of {len(found)} methods")
     size = GENERATION if tuning.sampler == "tpe" else tuning.trials
     while (begun := len(found[0].trials)) < tuning.trials:
         count = min(size, tuning.trials - begun)
@@ -181,15 +197,17 @@ def run(
             each.trials += trials
             draw.tell([None if trial.value is None else sign * trial.value for trial in trials])
     for each in found:
-        each.best = _best(each.trials, maximize=tuning.maximize)
-        if each.best is not None:
-            each.rates = [
-                _at_rate(each.best, rate) for rate in sensitivity.rates_around(each.best.rate, tuning.rates)
-            ]
+        each.centre = _best(each.trials, maximize=tuning.maximize)
+        if each.centre is not None:
+            around = sensitivity.rates_around(each.centre.rate, tuning.rates)
+            each.rates = [_at_rate(each.centre, rate) for rate in around]
+    if tuning.rates:
+        say(console, f"the best setting of each method at {tuning.rates} other learning rates")
     train([trial for each in found for trial in each.rates])
     for each in found:
+        each.best = _best(each.line(), maximize=tuning.maximize)
         if each.best is not None and each.rates:
-            points = [(trial.rate, trial.value) for trial in (each.best, *each.rates)]
+            points = [(trial.rate, trial.value) for trial in each.line()]
             each.works = sensitivity.range_that_works(
                 points, each.best.rate, tuning.within, maximize=tuning.maximize
             )
