@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any, TypeVar
 
 import tyro
 
 from entropy_sgd.lab import LabError, methods, recipes
+from entropy_sgd.lab.cli.output import HELP
 from entropy_sgd.lab.recipes import Family, Recipe
 from entropy_sgd.lab.runs.records import flatten
 
@@ -19,6 +23,27 @@ def some(name: str) -> Any:
     return tyro.conf.arg(metavar=f"{name} [{name} ...]", help_behavior_hint="(required)")
 
 
+class Asked(Exception):
+    """What a command's options are, for one who asks instead of giving them."""
+
+    def __init__(self, kind: type, default: object) -> None:
+        super().__init__()
+        self.kind, self.default = kind, default
+
+
+_asking = ContextVar("_asking", default=False)
+
+
+@contextmanager
+def asking() -> Generator[None]:
+    """Inside, `parse` raises `Asked` instead of reading options."""
+    token = _asking.set(True)
+    try:
+        yield
+    finally:
+        _asking.reset(token)
+
+
 def parse(
     kind: type[Options],
     arguments: list[str],
@@ -28,11 +53,14 @@ def parse(
     more: tuple[Any, ...] = (),
 ) -> Options:
     """The options of a command; prints help, or what is wrong and the closest names, and exits."""
+    if _asking.get():
+        raise Asked(kind, default)
     # A recipe's method is chosen before; what cannot be changed is not shown.
     config = (tyro.conf.AvoidSubcommands, tyro.conf.SuppressFixed, tyro.conf.FlagCreatePairsOff, *more)
     prog = f"entropy-sgd {command}"
+    description = f"{(description or kind.__doc__ or '').strip()}\n\n{HELP}"
     if default is None:
-        return tyro.cli(kind, args=arguments, prog=prog, config=config)
+        return tyro.cli(kind, args=arguments, prog=prog, description=description, config=config)
     return tyro.cli(kind, args=arguments, prog=prog, default=default, description=description, config=config)
 
 

@@ -73,12 +73,12 @@ def with_replicas(recipe: Recipe, wanted: int | None, processes: int) -> tuple[R
     return replace(recipe, optimizer=method.with_replicas(recipe.optimizer, processes)), 1
 
 
-def train(arguments: list[str]) -> None:
-    """Run `entropy-sgd train` with these arguments."""
+def train(arguments: list[str]) -> object:
+    """Run `entropy-sgd train` with these arguments; the summary."""
     if not arguments or arguments[0].startswith("-"):
         if arguments and arguments[0] in ("-h", "--help"):
             print(f"{USAGE}\n\n{recipe_list()}\n\nentropy-sgd train NETWORK/METHOD --help shows its options.")
-            return
+            return None
         raise LabError(f"the name of a network must come first. {USAGE}\n{recipe_list()}")
     name = arguments[0]
     method, rest = take("method", arguments[1:])
@@ -100,7 +100,7 @@ def train(arguments: list[str]) -> None:
             lambda: RunFolder(out, settings, resume=options.resume, overwrite=options.overwrite)
         )
         try:
-            run(
+            summary = run(
                 settings,
                 folder,
                 data_dir=options.data_dir,
@@ -114,3 +114,4 @@ def train(arguments: list[str]) -> None:
                 (out / EXPERIMENT).unlink(missing_ok=True)
                 (out / CONFIG).unlink(missing_ok=True)
             raise
+    return {"folder": out, **summary}

@@ -62,12 +62,12 @@ class Tune:
 USAGE = "usage: entropy-sgd tune NETWORK [--methods …] [--trials 8] [--budget 5] [OPTIONS]"
 
 
-def tune(arguments: list[str]) -> None:
-    """Run `entropy-sgd tune` with these arguments."""
+def tune(arguments: list[str]) -> object:
+    """Run `entropy-sgd tune` with these arguments; what tune.json holds, and the commands."""
     if not arguments or arguments[0].startswith("-"):
         if arguments and arguments[0] in ("-h", "--help"):
             print(f"{USAGE}\n\n{recipe_list()}\n\nentropy-sgd tune NETWORK --help shows the options.")
-            return
+            return None
         raise LabError(f"the name of a network must come first. {USAGE}\n{recipe_list()}")
     what = arguments[0]
     family = find(what)
@@ -76,6 +76,7 @@ def tune(arguments: list[str]) -> None:
 
     from rich.console import Console
 
+    from entropy_sgd.lab.runs.records import read_json
     from entropy_sgd.lab.training.display import say
     from entropy_sgd.lab.tuning.show import draw, show
     from entropy_sgd.lab.tuning.tuning import FIGURES, RESULT, Tuning, run
@@ -106,11 +107,15 @@ def tune(arguments: list[str]) -> None:
     draw(found, tuning, [out / name for name in FIGURES])
     show(console, found, tuning)
     best = [each.best.recipe for each in found if each.best is not None]
+    commands: list[str] = []
     if best:
         fresh = [seed for seed in range(max(options.seeds) + 6) if seed not in options.seeds][:5]
         say(console, "\nthe best settings, as commands:")
-        for recipe in best:
-            say(console, train_command(what, family, recipe))
+        commands = [train_command(what, family, recipe) for recipe in best]
+        for command in commands:
+            say(console, command)
         say(console, "\nand compared on seeds that have not been used:")
-        say(console, compare_command(what, family, best, fresh))
+        commands.append(compare_command(what, family, best, fresh))
+        say(console, commands[-1])
     say(console, f"\nruns, {RESULT} and {FIGURES[0]}: {out}")
+    return {"folder": out, "commands": commands, **read_json(out / RESULT)}
