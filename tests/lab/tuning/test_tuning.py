@@ -117,7 +117,7 @@ def test_what_diverges_or_is_refused_is_a_result(tuning, tmp_path, monkeypatch):
     sgd = replace(sgd, recipes=(replace(sgd.recipes[0], epochs=20),))
     (found,) = run(sgd, tmp_path / "run", console=quiet())
     assert [trial.value is None for trial in found.trials] == [True, True, False]
-    assert "finite" in found.trials[0].troubles[0]
+    assert "loss of nan" in found.trials[0].troubles[0]
     assert "-1" in found.trials[1].troubles[0]
     assert found.best is found.trials[2]
     shown = Console(file=io.StringIO(), width=80)

@@ -9,6 +9,7 @@ from typing import Annotated
 import tyro
 
 from entropy_sgd.lab import LabError, recipes
+from entropy_sgd.lab.cli import hints
 from entropy_sgd.lab.cli.parse import find, override, parse, recipe_list
 from entropy_sgd.lab.recipes import Family, Recipe
 from entropy_sgd.lab.recipes.family import at_equal_budgets
@@ -84,11 +85,14 @@ def compare(arguments: list[str]) -> object:
     if not arguments or arguments[0].startswith("-"):
         usage = "usage: entropy-sgd compare NETWORK [--methods …] [--seeds …] [OPTIONS]"
         if arguments and arguments[0] in ("-h", "--help"):
-            print(f"{usage}\n\n{recipe_list()}\n\nentropy-sgd compare NETWORK --help shows the options.")
+            then = "entropy-sgd compare NETWORK --help shows the options."
+            print(hints.overview(usage, hints.of_compare("lenet"), then))
             return None
         raise LabError(f"the name of a network must come first. {usage}\n{recipe_list()}")
     family = find(arguments[0])  # an unknown network is refused before its options are read
-    options = parse(Compare, arguments[1:], f"compare {arguments[0]}")
+    hints.refuse_fields(arguments[1:], Compare, family, "compare")
+    described = hints.described(hints.of_compare(arguments[0]), Compare)
+    options = parse(Compare, arguments[1:], f"compare {arguments[0]}", description=described)
     chosen = chosen_recipes(family, options)
 
     from entropy_sgd.lab.comparison.comparison import RESULT, Comparison, run

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -58,7 +59,7 @@ def parse(
     # A recipe's method is chosen before; what cannot be changed is not shown.
     config = (tyro.conf.AvoidSubcommands, tyro.conf.SuppressFixed, tyro.conf.FlagCreatePairsOff, *more)
     prog = f"entropy-sgd {command}"
-    description = f"{(description or kind.__doc__ or '').strip()}\n\n{HELP}"
+    description = f"{inspect.cleandoc(description or kind.__doc__ or '')}\n\n{HELP}"
     if default is None:
         return tyro.cli(kind, args=arguments, prog=prog, description=description, config=config)
     return tyro.cli(kind, args=arguments, prog=prog, default=default, description=description, config=config)

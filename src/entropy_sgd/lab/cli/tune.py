@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 import tyro
 
 from entropy_sgd.lab import LabError
+from entropy_sgd.lab.cli import hints
 from entropy_sgd.lab.cli.compare import Compare, chosen_recipes
 from entropy_sgd.lab.cli.copying import compare_command, train_command
 from entropy_sgd.lab.cli.parse import find, parse, recipe_list
@@ -66,12 +67,15 @@ def tune(arguments: list[str]) -> object:
     """Run `entropy-sgd tune` with these arguments; what tune.json holds, and the commands."""
     if not arguments or arguments[0].startswith("-"):
         if arguments and arguments[0] in ("-h", "--help"):
-            print(f"{USAGE}\n\n{recipe_list()}\n\nentropy-sgd tune NETWORK --help shows the options.")
+            then = "entropy-sgd tune NETWORK --help shows the options."
+            print(hints.overview(USAGE, hints.of_tune("lenet"), then))
             return None
         raise LabError(f"the name of a network must come first. {USAGE}\n{recipe_list()}")
     what = arguments[0]
     family = find(what)
-    options = parse(Tune, arguments[1:], f"tune {what}")
+    hints.refuse_fields(arguments[1:], Tune, family, "tune")
+    described = hints.described(hints.of_tune(arguments[0]), Tune)
+    options = parse(Tune, arguments[1:], f"tune {what}", description=described)
     chosen = chosen_recipes(family, Compare(options.methods, set=options.set, budget=options.budget))
 
     from rich.console import Console
