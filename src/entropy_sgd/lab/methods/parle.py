@@ -55,6 +55,7 @@ class Parle(AroundAlgorithm1[ParleOptions]):
         "rho1": Range(1e-6, 1e-2, log=True),
         **SEARCH,
     }
+    rate = "inner_lr"  # SGD's; the outer rate is about 1, which moves x to μ
 
     def defaults(self, hints: Hints) -> ParleOptions:
         """See `origin`: ρ may reach 10 with Parle's η = 0.1, but with η = 1 replicas meet at 1."""
