@@ -37,7 +37,15 @@ OURS = (
     CONFIG,
 )  # the last to go makes it a run's folder
 
-ABSENT = {"processes": 1, "threads": None, "channels_last": False, "compile": False}
+ABSENT = {
+    "processes": 1,
+    "threads": None,
+    "channels_last": False,
+    "compile": False,
+    "data_fraction": 1.0,
+    "label_noise": 0.0,
+    "data_seed": 0,
+}
 """What held in a run whose config.json is older than these settings."""
 NOTES = (".paper", ".chosen", ".source.path")
 """Settings that explain and decide nothing: a run is continued though they have changed."""
