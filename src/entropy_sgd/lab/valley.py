@@ -60,9 +60,16 @@ def compute(gammas: tuple[float, ...] = GAMMAS, points: int = 801) -> Valley:
 
 def draw(path: str | Path, gammas: tuple[float, ...] = GAMMAS) -> Valley:
     """Draw the figure to ``path``, whose suffix (.png, .svg, .pdf) gives the format, and return its data."""
+    valley = compute(gammas)
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    picture(valley).savefig(path, dpi=160)
+    return valley
+
+
+def picture(valley: Valley) -> Any:
+    """The figure."""
     from matplotlib.figure import Figure
 
-    valley = compute(gammas)
     x = valley.x.numpy()
     figure: Any = Figure(figsize=(8.0, 4.5), layout="constrained")
     axes = figure.add_subplot()
@@ -82,10 +89,8 @@ def draw(path: str | Path, gammas: tuple[float, ...] = GAMMAS) -> Valley:
     axes.set_yticks([])
     axes.set_xticks([])
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(loc="upper center", frameon=False, ncols=len(gammas) + 1)
-    Path(path).parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=160)
-    return valley
+    axes.legend(loc="upper center", frameon=False, ncols=len(valley.negative_local_entropy) + 1)
+    return figure
 
 
 def _annotate(axes: Any, valley: Valley) -> None:

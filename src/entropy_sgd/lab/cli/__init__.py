@@ -28,6 +28,7 @@ COMMANDS = {
     "local-entropy": ("landscape", "local entropy at the weights of runs"),
     "flatness": ("landscape", "spectra and local entropies by recipe, over seeds"),
     "figures": ("landscape", "the paper's Fig. 1 and Fig. 3 from measured spectra"),
+    "paper": ("paper", "the paper's table and figures beside this project's runs; `paper run` makes those"),
     "valley": ("report", "draw local entropy on the valleys of the paper's Fig. 2"),
 }
 """The module of each command, which has a function of its name, and what it does."""

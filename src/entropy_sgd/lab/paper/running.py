@@ -1,0 +1,66 @@
+"""Computes what is missing of the rows: runs as jobs, and a small file of each that ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from rich.console import Console
+
+from entropy_sgd.lab import jobs
+from entropy_sgd.lab.jobs import Job, Outcome
+from entropy_sgd.lab.paper.kept import file_name, keep
+from entropy_sgd.lab.paper.rows import ROWS, Entry, Row
+from entropy_sgd.lab.paper.standing import stand
+from entropy_sgd.lab.runs.folder import Settings
+from entropy_sgd.lab.runs.reading import read
+from entropy_sgd.lab.training.display import say
+
+
+def run(
+    rows: tuple[Row, ...],
+    results: Path,
+    folder: Path,
+    *,
+    known: tuple[Row, ...] = ROWS,
+    at_once: int | None = None,
+    data_dir: Path | None = None,
+    device: str = "auto",
+    console: Console | None = None,
+) -> None:
+    """Make the missing runs of `rows` in `folder`, in order, and keep each in `results` when it ends.
+
+    A run that is kept is never made again, one that diverged included: it would diverge again. `known` are
+    all rows that `results` may have runs of.
+    """
+    console = console or Console()
+    missing = [
+        Job(
+            folder / file_name(entry, seed).removesuffix(".json"),
+            Settings(entry.recipe, seed, entry.final),
+            data_dir=data_dir,
+            device=device,
+        )
+        for entry, seed in _missing(rows, results, known)
+    ]
+    if not missing:
+        say(console, f"nothing is missing: every run is kept in {results}")
+        return
+
+    def ended(outcome: Outcome) -> None:
+        if outcome.summary is not None:
+            say(console, f"kept: {keep(read(outcome.job.folder), results, known)}")
+
+    outcomes = jobs.run(missing, folder, at_once=at_once, console=console, ended=ended)
+    failed = jobs.failures(outcomes)
+    if failed is not None:
+        raise failed
+
+
+def _missing(rows: tuple[Row, ...], results: Path, known: tuple[Row, ...]) -> Iterator[tuple[Entry, int]]:
+    standings = stand(results, known)
+    for row in rows:
+        for seed in sorted({seed for entry in row.entries for seed in entry.seeds}):
+            for entry in row.entries:
+                if seed in standings[entry.key].missing:
+                    yield entry, seed
