@@ -37,6 +37,9 @@ class Interrupted(LabError):
         super().__init__(message)
         self.exit_code = 128 + signum  # as a shell reports a process ended by that signal: 130 for Ctrl-C
 
+    def __reduce__(self) -> tuple[type, tuple[int, str]]:  # it travels between processes
+        return type(self), (self.exit_code - 128, str(self))
+
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> LabError:
     """The error for an unknown name: it lists the closest names, then all of them."""

@@ -42,6 +42,11 @@ class Compare:
     """Folder of the data; by default $ENTROPY_SGD_DATA, else the cache folder."""
     device: str = "auto"
     """cpu, cuda, cuda:1, …; auto takes a GPU if there is one."""
+    jobs: int | None = None
+    """Runs at once, each in a process of its own with one thread, unless --set threads=N; by default as many
+    as there are cores, on a GPU one. The results are the same bits for any number."""
+    dask: str | None = None
+    """Address of a Dask scheduler, tcp://HOST:8786, whose workers make the runs; they share the folder."""
 
 
 @dataclass(frozen=True)
@@ -95,6 +100,8 @@ def compare(arguments: list[str]) -> None:
         overwrite=options.overwrite,
         data_dir=options.data_dir,
         device=options.device,
+        at_once=options.jobs,
+        dask=options.dask,
     )
 
 
@@ -110,5 +117,6 @@ def demo(arguments: list[str]) -> None:
         options.out,
         resume=not options.overwrite,
         overwrite=options.overwrite,
+        at_once=None,
     )
     print(f"report: {write([options.out], options.out / 'report')}")

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Column, Table
 
-from entropy_sgd.lab import Diverged, LabError
+from entropy_sgd.lab import LabError, jobs
 from entropy_sgd.lab.comparison.table import Row, cells, tabulate
+from entropy_sgd.lab.jobs import lease
 from entropy_sgd.lab.recipes import Recipe
 from entropy_sgd.lab.runs import environment
-from entropy_sgd.lab.runs.folder import CONFIG, RunFolder, Settings, holds_run, prepare
-from entropy_sgd.lab.runs.records import Record, write_json
+from entropy_sgd.lab.runs.folder import CONFIG, Settings, holds_run, prepare
+from entropy_sgd.lab.runs.records import Record, read_json, write_json
 from entropy_sgd.lab.training.acceleration import require_compiler
 from entropy_sgd.lab.training.display import say
 from entropy_sgd.lab.training.processes import Processes
-from entropy_sgd.lab.training.trainer import train
 
 RESULT = "comparison.json"
 
@@ -48,14 +49,18 @@ def run(
     data_dir: Path | None = None,
     device: str = "auto",
     console: Console | None = None,
+    at_once: int | None = 1,
+    dask: str | None = None,
 ) -> list[Row]:
     """Train what is not yet trained, print the table and write it to comparison.json.
 
-    A run that diverges is a result: it is counted in the table, and the others go on.
+    A run that diverges is a result: it is counted in the table, and the others go on; so they do when one
+    fails, which is told at the end. `at_once` and `dask` are those of `jobs.run`: the table is the same.
     """
     if not comparison.recipes or not comparison.seeds:
         raise LabError("a comparison needs at least one method and one seed")
     console = console or Console()
+    comparison = replace(comparison, recipes=_fixed_threads(comparison.recipes, path, resume=resume))
     if not resume:  # otherwise it may be that nothing is left to train
         for recipe in comparison.recipes:
             require_compiler(recipe, Processes().device(device))
@@ -66,18 +71,20 @@ def run(
     }
     # all runs there, also those of seeds and methods that this comparison does not have
     runs = [entry.name for entry in path.glob("*/") if holds_run(entry)]
-    ours = (*runs, RESULT, "report", CONFIG)
+    ours = (*runs, RESULT, "report", lease.NAME, CONFIG)
     if not prepare(path, settings, resume=resume, overwrite=overwrite, ours=ours):
         write_json(path / CONFIG, {"settings": settings, "environment": environment.describe()})
-    summaries: list[Record] = []
-    for name, run_settings in comparison.runs():
-        folder = RunFolder(path / name, run_settings, resume=True)
-        try:
-            summary = train(run_settings, folder, data_dir=data_dir, device=device, console=console)
-        except Diverged as error:
-            say(console, str(error))
-            summary = folder.summary or {}
-        summaries.append(summary)
+    outcomes = jobs.run(
+        [jobs.Job(path / name, run_settings, data_dir, device) for name, run_settings in comparison.runs()],
+        path,
+        at_once=at_once,
+        dask=dask,
+        console=console,
+    )
+    failed = jobs.failures(outcomes)
+    summaries = [outcome.summary for outcome in outcomes if outcome.summary is not None]
+    if not summaries:
+        raise failed or LabError("no run has a result")
     rows = tabulate(summaries)
     write_json(path / RESULT, {"rows": [asdict(row) for row in rows], "runs": summaries})
     headings, lines = cells(rows)
@@ -90,4 +97,19 @@ def run(
         table.add_row(*line)
     console.print(table)
     say(console, f"runs and {RESULT}: {path}")
+    if failed is not None:
+        raise failed
     return rows
+
+
+def _fixed_threads(recipes: Sequence[Recipe], path: Path, *, resume: bool) -> tuple[Recipe, ...]:
+    """The recipes with a number of threads; a comparison begun without one goes on as it was."""
+    begun: Record = {}
+    if resume and holds_run(path):
+        begun = read_json(path / CONFIG)["settings"].get("recipes", {})
+    return tuple(
+        recipe
+        if recipe.name in begun and begun[recipe.name].get("threads") is None
+        else jobs.fixed_threads(recipe)
+        for recipe in recipes
+    )
