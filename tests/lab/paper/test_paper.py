@@ -169,7 +169,7 @@ def test_the_results_kept_so_far_are_read_and_drawn(tmp_path):
     assert standings["mnistfc-adam"].runs[0].result("test") == 1.32
     assert standings["mnistfc-entropy-sgd"].diverged >= 1
     for name in ("paper.html", "paper.md"):
-        page.write(standings, RESULTS / "spectra", tmp_path / name)
+        page.write(standings, tmp_path / "no-spectra", tmp_path / name)  # they are drawn in ../spectra
     text = (tmp_path / "paper.html").read_text()
     links = Links()
     links.feed(text)
@@ -206,7 +206,7 @@ def test_nonsense_is_refused(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     for arguments, message in (
         (["paper", "rum"], "no action of paper is called 'rum'. Did you mean run?"),
-        (["paper", "run", "lennet"], "no row of the paper is called 'lennet'. Did you mean lenet?"),
+        (["paper", "run", "lennet"], "no row of the paper is called 'lennet'. Did you mean lenet or allcnn?"),
         (["paper", "keep"], "name at least one folder of a run"),
         (["paper", "--out", "paper.pdf"], "--out must end in .html or .md, got paper.pdf"),
     ):

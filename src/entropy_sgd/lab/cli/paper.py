@@ -94,12 +94,14 @@ def _run(arguments: list[str]) -> None:
     options = parse(Run, arguments, "paper run")
 
     from entropy_sgd.lab.paper.rows import ROWS
-    from entropy_sgd.lab.paper.running import run
 
     known = {row.name: row for row in ROWS}
-    for name in options.rows:
+    for name in options.rows:  # before torch is imported
         if name not in known:
             raise unknown("row of the paper", name, known)
+
+    from entropy_sgd.lab.paper.running import run
+
     run(
         tuple(row for row in ROWS if row.name in (options.rows or known)),
         options.results,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from entropy_sgd.lab import jobs
+from entropy_sgd.lab import Interrupted, jobs
 from entropy_sgd.lab.jobs import Job, Outcome
 from entropy_sgd.lab.paper.kept import file_name, keep
 from entropy_sgd.lab.paper.rows import ROWS, Entry, Row
@@ -24,6 +24,7 @@ def run(
     *,
     known: tuple[Row, ...] = ROWS,
     at_once: int | None = None,
+    checkpoint_seconds: float = 30.0,
     data_dir: Path | None = None,
     device: str = "auto",
     console: Console | None = None,
@@ -40,6 +41,7 @@ def run(
             Settings(entry.recipe, seed, entry.final),
             data_dir=data_dir,
             device=device,
+            checkpoint_seconds=checkpoint_seconds,
         )
         for entry, seed in _missing(rows, results, known)
     ]
@@ -51,8 +53,11 @@ def run(
         if outcome.summary is not None:
             say(console, f"kept: {keep(read(outcome.job.folder), results, known)}")
 
-    outcomes = jobs.run(missing, folder, at_once=at_once, console=console, ended=ended)
-    failed = jobs.failures(outcomes)
+    try:
+        outcomes = jobs.run(missing, folder, at_once=at_once, console=console, ended=ended)
+    except Interrupted as error:  # this command always resumes
+        raise Interrupted(error.exit_code - 128, str(error).replace("--resume", "the same command")) from None
+    failed = jobs.failures(outcomes, again="the same command")
     if failed is not None:
         raise failed
 

@@ -19,7 +19,7 @@ from rich.console import Console
 
 from entropy_sgd.lab import Diverged, Interrupted, LabError, methods, tasks
 from entropy_sgd.lab.data.batches import seed_from
-from entropy_sgd.lab.runs import checkpoint
+from entropy_sgd.lab.runs import checkpoint, environment
 from entropy_sgd.lab.runs.folder import WEIGHTS, RunFolder, Settings
 from entropy_sgd.lab.runs.records import Record
 from entropy_sgd.lab.training import acceleration, starting
@@ -330,6 +330,7 @@ class Trainer:
                 "gradient_evaluations": self.progress.step * self.cost * self.replicas,
                 "epochs": self.epoch,
                 "seconds": self.progress.seconds,
+                "peak_memory_bytes": environment.peak_memory(),
             }
         self.folder.write_summary(summary)
         return summary
