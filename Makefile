@@ -50,6 +50,7 @@ oldest: $(READY) ## optimizers and landscape with the oldest numpy that pyprojec
 
 bench: $(READY) ## ratios, measured side by side
 	$(BIN)/python benchmarks/optimizer_step.py
+	$(BIN)/python benchmarks/section.py
 	$(BIN)/python benchmarks/throughput.py
 	$(BIN)/python benchmarks/training.py
 	$(BIN)/python benchmarks/landscape.py

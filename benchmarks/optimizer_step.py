@@ -21,6 +21,7 @@ import torch
 from common import best_of, machine, table, write
 
 from entropy_sgd import EntropyAdam, EntropySGD
+from entropy_sgd.optim import kernel
 from entropy_sgd.optim.noise import thermal
 
 # Parameter shapes of the paper's networks. batch-normalised LeNet: 14 tensors; PTB-LSTM: 66 million in 11.
@@ -302,6 +303,10 @@ def main() -> None:
         NETWORKS.pop("ptb-lstm (66 M in 11)")
     seconds = 0.5 if quick else 6.0
     description = machine()
+    chosen = kernel.library()
+    if DEVICE.type == "cpu" and chosen is not None:
+        sets = ("the platform's own vectors", "AVX2", "AVX-512")
+        description["instructions"] = sets[chosen.entropy_choose(kernel.AVX512)]
     results = {
         "steps": steps(seconds),
         "cycles": cycles(seconds / 2),

@@ -55,3 +55,25 @@ def test_a_failure_of_the_outer_optimizers_eval_changes_nothing():
         optimizer.eval()
     assert not optimizer.evaluating
     assert torch.equal(weights(model), inner)
+
+
+@pytest.mark.parametrize("tensor", [False, True])
+def test_finish_after_a_resume_takes_the_rate_of_the_last_step_before_it(tensor):
+    """A scheduler has moved on between the last step and the checkpoint."""
+    found = []
+    for resumed in (False, True):
+        model = network()
+        lr = torch.tensor(1.0) if tensor else 1.0
+        optimizer = EntropySGD(model.parameters(), lr=lr, L=50)
+        scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 - step / 6)
+        train(model, optimizer, 6, scheduler)
+        if resumed:
+            saved = optimizer.state_dict()
+            optimizer = EntropySGD(model.parameters(), lr=lr, L=50)
+            optimizer.load_state_dict(saved)
+        optimizer.finish()
+        found.append(weights(model))
+        assert float(optimizer.param_groups[0]["lr"]) == 0
+        assert "last_step" not in optimizer.state_dict()["param_groups"][0]
+    assert not torch.equal(found[0], weights(network()))
+    assert torch.equal(found[0], found[1])

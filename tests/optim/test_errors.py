@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import warnings
 
 import pytest
 import torch
@@ -208,3 +209,59 @@ def test_sgld_checks_its_own(name, value):
 def test_sgld_refuses_a_foreign_state():
     with pytest.raises(ValueError, match="another optimizer"):
         SGLD(parameter(), lr=0.1).load_state_dict(torch.optim.SGD(parameter(), lr=0.1).state_dict())
+
+
+RULES_OWN = {"inner_momentum": 0.5, "inner_nesterov": False, "inner_betas": (0.8, 0.9), "inner_eps": 1e-6}
+
+
+@pytest.mark.parametrize("name", RULES_OWN)
+def test_options_of_a_rule_beside_an_optimizer_class(name):
+    given = {name: RULES_OWN[name]}
+    with pytest.raises(ValueError, match=f"{name} must be left out"):
+        EntropySGD(parameter(), inner=torch.optim.Rprop, **given)
+    with pytest.raises(ValueError, match=f"Rprop has no option.*{name}"):
+        LocalEntropy([{"params": parameter(), **given}], outer_options={"lr": 1.0}, inner=torch.optim.Rprop)
+    optimizer = EntropySGD(parameter(), inner=torch.optim.Rprop)
+    with pytest.raises(ValueError, match=f"Rprop has no option.*{name}"):
+        optimizer.add_param_group({"params": parameter(), **given})
+    assert len(optimizer.param_groups) == 1
+
+
+def test_an_option_that_the_class_has_may_differ_by_group():
+    groups = [{"params": parameter(), "inner_momentum": 0.5}, {"params": parameter()}]
+    optimizer = EntropySGD(groups, inner=torch.optim.SGD, inner_options={"momentum": 0.2})
+    assert [group["inner_momentum"] for group in optimizer.param_groups] == [0.5, 0.2]
+
+
+@pytest.mark.parametrize("name", ["inner_maximize", "outer_maximize", "inner_differentiable"])
+def test_groups_cannot_turn_one_loop_around(name):
+    for inner in ("sgd", torch.optim.SGD):
+        with pytest.raises(ValueError, match=f"{name}=True"):
+            EntropySGD([{"params": parameter(), name: True}], inner=inner)
+
+
+@pytest.mark.parametrize("operation", ["step", "eval", "finish"])
+@pytest.mark.parametrize("steps", [1, 2])
+def test_a_parameter_of_another_shape(operation, steps):
+    p, q = nn.Parameter(torch.ones(4)), nn.Parameter(torch.ones(3))
+    optimizer = EntropySGD([p, q], L=2)
+    for _ in range(steps):
+        p.grad, q.grad = torch.ones(4), torch.ones(3)
+        optimizer.step()
+    p.data, p.grad = torch.ones(6), torch.ones(6)
+    if steps == 2 and operation != "step":  # between two cycles nothing is at stake
+        getattr(optimizer, operation)()
+    else:
+        with (
+            pytest.raises(RuntimeError, match=r"changed from \(4,\) to \(6,\)"),
+            warnings.catch_warnings(action="ignore"),  # of an early eval()
+        ):
+            getattr(optimizer, operation)()
+
+
+def test_the_seed_of_sgld_in_the_only_group():
+    assert SGLD([{"params": parameter(), "seed": 7}], lr=0.1).param_groups[0]["seed"] == 7
+    with pytest.raises(ValueError, match="seed is common"):
+        SGLD([{"params": parameter(), "seed": 7}, {"params": parameter(), "seed": 8}], lr=0.1)
+    with pytest.raises(ValueError, match="seed must be"):
+        SGLD([{"params": parameter(), "seed": "x"}], lr=0.1)

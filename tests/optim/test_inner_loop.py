@@ -227,3 +227,18 @@ def test_another_optimizer_inside_is_refused_at_loading():
     for inner in ("sgd", torch.optim.RMSprop):
         with pytest.raises(ValueError, match="AdamW"):
             EntropySGD(p, inner=inner).load_state_dict(saved)
+
+
+@pytest.mark.parametrize("inner", ["sgd", "adam", torch.optim.AdamW])
+@pytest.mark.parametrize("steps", [4, 6])
+def test_restart_forgets_kept_moments_at_a_cycles_end_too(inner, steps):
+    """From there on it is an optimizer that has just been built at these weights."""
+    problem = Problem()
+    params = problem.parameters()
+    options = {"L": 4, "inner": inner, "inner_state": "keep", **BARE}
+    optimizer = EntropySGD(params, **options)
+    run(optimizer, params, problem, steps)
+    optimizer.restart()
+    fresh = [nn.Parameter(p.detach().clone()) for p in params]
+    other = EntropySGD(fresh, **options)
+    assert torch.equal(run(optimizer, params, problem, 7), run(other, fresh, problem, 7))

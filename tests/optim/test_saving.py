@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from entropy_sgd import EntropySGD, scoping
+from entropy_sgd import EntropySGD, LocalEntropy, scoping
 from problem import Problem, flat, run
 
 
@@ -106,3 +106,28 @@ def test_the_saved_seed_and_L_win_over_the_constructor():
     run(EntropySGD(a, L=4, seed=1, noise=0.1), a, problem, 10)
     run(other, b, problem, 10)
     assert torch.equal(flat(a), flat(b))
+
+
+def test_hooks_see_the_whole_state():
+    """The outer optimizer's part too, on saving and on loading; what they change counts."""
+    problem = Problem()
+    params = problem.parameters()
+    optimizer = LocalEntropy(params, torch.optim.AdamW, {"lr": 0.1}, L=4)
+    run(optimizer, params, problem, 6)
+    seen = []
+
+    def halve(optimizer, state):
+        seen.append({"lr", "betas", "outer_weight_decay"} <= set(state["param_groups"][0]))
+        seen.append("exp_avg" in state["state"][0])
+        groups = [{**group, "lr": group["lr"] / 2} for group in state["param_groups"]]
+        return {**state, "param_groups": groups}
+
+    optimizer.register_state_dict_post_hook(halve)
+    saved = optimizer.state_dict()
+    assert saved["param_groups"][0]["lr"] == 0.05
+    other = LocalEntropy(problem.parameters(), torch.optim.AdamW, {"lr": 0.1}, L=4)
+    other.register_load_state_dict_pre_hook(halve)
+    other.register_load_state_dict_post_hook(lambda o: seen.append(o.param_groups[0]["lr"] == 0.025))
+    other.load_state_dict(saved)
+    assert other.param_groups[0]["lr"] == other.outer.param_groups[0]["lr"] == 0.025
+    assert seen == [True] * 5

@@ -35,10 +35,11 @@ class Interrupted(LabError):
 
     def __init__(self, signum: int, message: str) -> None:
         super().__init__(message)
+        self.signum = signum
         self.exit_code = 128 + signum  # as a shell reports a process ended by that signal: 130 for Ctrl-C
 
-    def __reduce__(self) -> tuple[type, tuple[int, str]]:  # it travels between processes
-        return type(self), (self.exit_code - 128, str(self))
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Interrupted, (self.signum, str(self))  # replicas send it to the command that started them
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> LabError:

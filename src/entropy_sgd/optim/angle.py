@@ -53,19 +53,12 @@ def add(
     Returns:
         the sum, and the squared norm of what was added; both take in the slices of all ranks.
     """
-    params = [p for group in groups for p in group["params"]]
     exact = vector.dtype is torch.float64 or len(vector) != sketch.BUCKETS
+    params = [p for group in groups for p in group["params"]] if exact else []
     if exact:  # a group may have been added since it was made
         vector = torch.nn.functional.pad(vector, (0, sum(map(_numel, params)) - len(vector)))
-    else:
-        vector = vector.clone()
-    square = torch.zeros((), dtype=torch.float64 if vector.device.type != "mps" else torch.float32)
-    square = square.to(vector.device)
-    by_device: dict[tuple[Any, torch.device], list[int]] = {}
-    for group, members in sharding.process_groups(owners).items():
-        for i in members:
-            by_device.setdefault((group, b[i].device), []).append(i)
-    for (group, device), members in by_device.items():
+    square = None
+    for (group, device), members in _by_device(owners, b).items():
         part = torch.zeros_like(vector, device=device)
         spans = [Span(indices[i], sharding.offset(owners[i]), b[i].numel()) for i in members]
         first, second = [a[i] for i in members] if a else [], [b[i] for i in members]
@@ -76,9 +69,18 @@ def add(
         if group is not None:
             torch.distributed.all_reduce(part, group=group)
             torch.distributed.all_reduce(added, group=group)
-        vector += part.to(vector.device)
-        square += added.to(vector.device)
-    return vector, square
+        vector = vector + part.to(vector.device)
+        square = added.to(vector.device) if square is None else square + added.to(vector.device)
+    return vector, torch.zeros((), device=vector.device) if square is None else square
+
+
+def _by_device(owners: Sequence[Tensor], tensors: Sequence[Tensor]) -> dict[tuple[Any, Any], list[int]]:
+    """Positions of `tensors` on one device, and of one group of processes if they are slices of `owners`."""
+    found: dict[tuple[Any, Any], list[int]] = {}
+    for group, members in sharding.process_groups(owners).items():
+        for i in members:
+            found.setdefault((group, tensors[i].device), []).append(i)
+    return found
 
 
 def _place_(

@@ -58,6 +58,7 @@ class Bucket:
         self.device, self.dtype = device, dtype
         self.indices: list[int] = []  # of the parameters in the optimizer: the noise depends on them
         self.params: list[Tensor] = []
+        self.states: list[dict[str, Any]] = []  # of the params, at the last step
         self._plan: kernel.Plan | None = None
         self._layout: tuple[Any, ...] | None = None
         self._names: tuple[str, ...] = ()
@@ -73,9 +74,10 @@ class Bucket:
         self.h = Langevin.of(group, rule or RULES["sgd"], gamma)
         names = () if rule is None else rule.buffers(self.h)
         keeping = group["inner_state"] == "keep"
-        layout = (names, group["state_dtype"], group["alpha"] == 1)
-        if not keeping and layout == self._layout and self._unchanged(states):
-            self._count(states)
+        layout = (names, group["state_dtype"], group["alpha"] == 1, keeping)
+        self.states = states
+        if layout == self._layout and self._unchanged(states):
+            self._count(states, keeping)
             return
         self._layout = layout
         self.half = group["state_dtype"] is torch.bfloat16
@@ -124,13 +126,18 @@ class Bucket:
             not self.master or all(x.dtype is torch.float32 for x in self.x)
         )
 
-    def _count(self, states: list[dict[str, Any]]) -> None:
+    def _count(self, states: list[dict[str, Any]], keeping: bool) -> None:
         """The step is one more with the same lists; only the gradients are new."""
         steps: list[int] = [state.get(STEP, 0) for state in states]
-        self.first = self.reset = [step == 0 for step in steps]
-        self.k = [step + 1 for step in steps]
-        for state, k in zip(states, self.k, strict=True):
-            state[STEP] = k
+        ages: list[int] = [state.get(AGE, 0) for state in states] if keeping else steps
+        self.first = [step == 0 for step in steps]
+        self.reset = [age == 0 for age in ages] if keeping else self.first
+        self.k = [age + 1 for age in ages]
+        for state, step in zip(states, steps, strict=True):
+            state[STEP] = step + 1
+        if keeping:
+            for state, age in zip(states, self.k, strict=True):
+                state[AGE] = age
         self.gradient = [cast(Tensor, p.grad) for p in self.params]
         if self.dtype.is_complex or self.sharded:
             self.gradient, self.x_prime = real(self.gradient), real(self.params)

@@ -22,7 +22,8 @@ from entropy_sgd.optim import averaging, scoping
 from entropy_sgd.optim.averaging import Flight, Seat
 from entropy_sgd.optim.bucket import real, sum_of_squares
 from entropy_sgd.optim.exchange import exchange
-from entropy_sgd.optim.local_entropy import COMMON_STATE, LocalEntropy
+from entropy_sgd.optim.local_entropy import LocalEntropy
+from entropy_sgd.optim.options import COMMON_STATE
 from entropy_sgd.optim.states import STEP, X, has_master, working_dtype
 from entropy_sgd.optim.watch import Watch
 
@@ -39,7 +40,7 @@ def replica_seed(seed: int, replica: int) -> int:
 
 
 class Coupled(LocalEntropy):
-    """What makes a replica of a `LocalEntropy`; `replicas.py` has the classes for use."""
+    """What couples a `LocalEntropy` to others; `replica.py` says how it is saved."""
 
     _common_state: ClassVar[dict[str, Any]] = {
         **COMMON_STATE,
@@ -313,73 +314,6 @@ class Coupled(LocalEntropy):
         for p in params:
             if MEAN in self.state.get(p, {}):
                 self.state[p][MEAN].copy_(p)
-
-    # ---- saving and copying ----
-
-    def state_dict(self) -> dict[str, Any]:
-        """The state of this replica, with x̄ in it; each replica saves and loads its own."""
-        self._arrive()
-        return super().state_dict()
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Resumes this replica from its own `state_dict()`, with as many replicas to the same bits.
-
-        From the state of any replica of another number of replicas, all start from x̄ with a warning: load the
-        model's weights before, they are replaced. From that of an `EntropySGD`, all start from its x.
-        """
-        seat = self._seat
-        groups: Any = state_dict.get("param_groups") if isinstance(state_dict, dict) else None  # pyright: ignore[reportUnnecessaryIsInstance]
-        first: dict[str, Any] = groups[0] if groups else {}
-        count, index, rho = first.get("replicas", 1), first.get("replica", 0), first.get("rho", 0.0)
-        if count == seat.count and index != seat.index:
-            raise ValueError(
-                f"state_dict: of replica {index}, this is replica {seat.index} of {seat.count}; "
-                "each replica saves and loads its own state"
-            )
-        self._arrive()
-        super().load_state_dict(state_dict)
-        common = self._common
-        seed = common["seed"] if index == 0 else (common["seed"] - index * SEED_STRIDE) % (1 << 64)
-        common.update(replica=seat.index, replicas=seat.count, seed=replica_seed(seed, seat.index))
-        self._held.forget()
-        self._start = {}
-        if count != seat.count:
-            self._start_from_mean(
-                f"state_dict: of {count} replicas, here are {seat.count}: all start from the mean x̄ of those"
-            )
-        elif self._shares_x and rho != math.inf and count > 1:
-            self._start_from_mean(f"state_dict: of replicas with rho={rho}: all start from their mean x̄")
-
-    @torch.no_grad()
-    def _start_from_mean(self, message: str) -> None:
-        self._warn_once("replicas", message)
-        common = self._common
-        evaluating, known = common["evaluating"], common["mean_known"]
-        common["mean_known"] = False
-        for p in self._params():
-            state = self.state.get(p, {})
-            if evaluating and not has_master(p):  # the model has it already
-                continue
-            x = state.get(MEAN) if known else self._x(p)
-            if x is not None and x is not p:
-                self._start[p] = x.clone()
-                p.copy_(x)
-                if has_master(p) and X in state:
-                    state[X].copy_(x)
-        self._start_over(self._taking_part())
-        for _, state in self._states():
-            state.pop(MEAN, None)
-
-    def _make_state(self) -> None:
-        super()._make_state()
-        if self._couples:
-            for p in self._params():
-                self.state[p][MEAN] = torch.zeros_like(p, dtype=working_dtype(p))
-
-    def __getstate__(self) -> dict[str, Any]:
-        self._arrive()
-        own = ("_seat", "_rho", "_shares_x", "_exchange_dtype", "_flight", "_held", "_start", "_figures")
-        return {**super().__getstate__(), **{name: getattr(self, name) for name in own}}
 
 
 def _overlap(x: list[Tensor], means: list[Tensor], owners: list[Tensor]) -> dict[str, float]:

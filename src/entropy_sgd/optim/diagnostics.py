@@ -22,7 +22,9 @@ def measure(displacement_sq: Any, gradient_sq: Any, distance: Any, dot: Any) -> 
     """
     measured = [displacement_sq, gradient_sq, distance, math.nan if dot is None else dot]
     tensors = [v for v in measured if isinstance(v, Tensor)]
-    if tensors:  # one transfer from the device for all of them, once a cycle
+    if all(v.is_cpu for v in tensors):
+        measured = [float(v) for v in measured]
+    else:  # one transfer from the device for all of them, once a cycle
         device = tensors[0].device
         dtype = torch.float32 if device.type == "mps" else torch.float64
         stacked = torch.stack([torch.as_tensor(v, dtype=dtype, device=device) for v in measured])

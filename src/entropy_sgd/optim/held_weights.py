@@ -95,6 +95,7 @@ class HeldWeights(Optimizer):
     def _set_mode(self, *, evaluating: bool) -> None:
         """Exchanges x and x'; an outer optimizer that has modes changes them while the model holds x."""
         assert self._outer is not None
+        self._check_shapes(inside=True)
         if evaluating:
             self._swap(evaluating=True)
             try:
@@ -135,10 +136,12 @@ class HeldWeights(Optimizer):
     def restart(self) -> None:
         """Begins a cycle at the weights the model holds now, whoever wrote them there.
 
-        The cycle under way is given up; the counts of updates and the memory of the outer optimizer stay.
+        The cycle under way is given up, and with `inner_state="keep"` so are momentum and moments of the
+        inner loop; the counts of updates and the memory of the outer optimizer stay.
         """
         self._leave_eval([p for group in self.param_groups for p in group["params"]])
         self._start_over(self._taking_part())
+        self._forget_moments([p for p, _ in self._states()])
 
     @torch.no_grad()
     def _leave_eval(self, found: list[Tensor]) -> None:
@@ -198,14 +201,29 @@ class HeldWeights(Optimizer):
             state = self.state[p]
             state[STEP] = 0
             state.pop(X_PRIME, None)
-            if AGE in state:
-                state[AGE] = 0
+        self._forget_moments(params)
         common = self._common
         if not self._taking_part():
             common["abandoned"] += common["inner_step"]
             common["inner_step"] = 0
             self._leave_eval(params)
         self._watch.record(self._taking_part())
+
+    def _forget_moments(self, params: list[Tensor]) -> None:
+        """What the inner loop keeps of these parameters from cycle to cycle is reset at their next step."""
+        for p in params:
+            if AGE in self.state[p]:
+                self.state[p][AGE] = 0
+
+    def _check_shapes(self, *, inside: bool = False) -> None:
+        """Parameters, or those `inside` a cycle, have the shapes they had, and their states have."""
+        for p, state in self._states():
+            before = state[X].shape if X in state and (state.get(STEP, 0) > 0 or not inside) else p.shape
+            if before != p.shape:
+                raise RuntimeError(
+                    f"the size of a parameter has changed from {tuple(before)} to {tuple(p.shape)}: "
+                    "build a new optimizer after such a change"
+                )
 
     def _check_streams(self) -> None:
         """Optimizers of single parameters that step inside one backward pass must not share a seed.

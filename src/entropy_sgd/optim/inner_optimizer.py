@@ -17,7 +17,8 @@ import torch
 from torch.optim import Optimizer
 
 from entropy_sgd import arguments
-from entropy_sgd.optim.hosted import Hosted
+from entropy_sgd.optim.hosted import Hosted, Record
+from entropy_sgd.optim.options import REFUSED, RULE_OPTIONS
 from entropy_sgd.optim.rules import RULES
 
 RESERVED = ("inner_state", "inner_step")  # the owner's own names with that prefix
@@ -42,10 +43,7 @@ def check_hosted(argument: str, kind: Any, options: Any) -> None:
     for name, value in given.items():
         if isinstance(value, float) and math.isnan(value):
             raise arguments.ArgumentError(f"{argument}_options must not set {name}=nan")
-    for name, reason in {
-        "maximize": "give it to the optimizer itself: both loops descend",
-        "differentiable": "Langevin noise cannot be differentiated through",
-    }.items():
+    for name, reason in REFUSED.items():
         if given.get(name):
             raise arguments.ArgumentError(f"{argument}_options must not set {name}={given[name]!r}; {reason}")
 
@@ -57,6 +55,24 @@ def name_of(kind: type[Optimizer]) -> str:
 
 class InnerOptimizer(Hosted):
     """A torch optimizer of class `kind` that moves x'."""
+
+    def __init__(self, owner: Optimizer, kind: type[Optimizer], options: Record) -> None:
+        super().__init__(owner, kind, options)
+        for group in owner.param_groups:
+            self._check(group)
+
+    def add_param_group(self, group: Record) -> None:
+        """Refuses a group with options of Algorithm 1's own rules that this class does not have."""
+        super().add_param_group(group)
+        self._check(group)
+
+    def _check(self, group: Record) -> None:
+        for name in RULE_OPTIONS:
+            if name in group and name[6:] not in self.optimizer.defaults:
+                raise arguments.ArgumentError(
+                    f"{type(self.optimizer).__name__} has no option {name[6:]!r}, "
+                    f"got {name}={group[name]!r} in a group"
+                )
 
     def option(self, key: str) -> str | None:
         """What begins with `inner_`."""

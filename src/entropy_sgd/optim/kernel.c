@@ -23,6 +23,7 @@
 #define BLOCKS 16
 #define TILE 64
 #define SQRT_HALF_BITS 0x3F3504F3
+#define EXPONENT ((int32_t)0xFF800000)
 #define LN2 ((float)0.69314718055994530942)
 #define ANGLE ((float)(3.14159265358979323846 / 4 / 2147483648.0))
 #define LOG0 ((float)0.6665559726)
@@ -137,6 +138,7 @@ static uint32_t rounding_key(const Address *address, int64_t parameter, uint32_t
 #define TARGET __attribute__((target("avx512f,avx512dq,avx512bw,avx512vl,prefer-vector-width=512")))
 #define BYTES 64
 #define MUL(a, b) ((U64)_mm512_mul_epu32((__m512i)(a), (__m512i)(b)))
+#define JOIN(a, b) ((U64)_mm512_mask_blend_epi32(0xAAAA, (__m512i)(a), (__m512i)(b)))
 #define SQRT(x) ((F32)_mm512_sqrt_ps((__m512)(x)))
 #define FMA(a, b, c) ((F32)_mm512_fmadd_ps((__m512)(a), (__m512)(b), (__m512)(c)))
 #define PACK(w) ((U16)_mm512_cvtepi32_epi16((__m512i)(w)))
@@ -147,6 +149,7 @@ static uint32_t rounding_key(const Address *address, int64_t parameter, uint32_t
 #define TARGET __attribute__((target("avx2,fma")))
 #define BYTES 32
 #define MUL(a, b) ((U64)_mm256_mul_epu32((__m256i)(a), (__m256i)(b)))
+#define JOIN(a, b) ((U64)_mm256_blend_epi32((__m256i)(a), (__m256i)(b), 0xAA))
 #define SQRT(x) ((F32)_mm256_sqrt_ps((__m256)(x)))
 #define FMA(a, b, c) ((F32)_mm256_fmadd_ps((__m256)(a), (__m256)(b), (__m256)(c)))
 #define PACK(w)                                                                                                 \
@@ -159,6 +162,7 @@ static uint32_t rounding_key(const Address *address, int64_t parameter, uint32_t
 #define TARGET
 #define BYTES 16
 #define MUL(a, b) ((U64)_mm_mul_epu32((__m128i)(a), (__m128i)(b)))
+#define JOIN(a, b) (((a) & 0xFFFFFFFFu) | ((b) & 0xFFFFFFFF00000000u))
 #define SQRT(x) ((F32)_mm_sqrt_ps((__m128)(x)))
 #define FMA(a, b, c) ((a) * (b) + (c))
 #define PACK(w) __builtin_convertvector(w, U16)
@@ -169,6 +173,7 @@ static uint32_t rounding_key(const Address *address, int64_t parameter, uint32_t
 #define TARGET
 #define BYTES 16
 #define MUL(a, b) (((a) & 0xFFFFFFFFu) * ((b) & 0xFFFFFFFFu))
+#define JOIN(a, b) (((a) & 0xFFFFFFFFu) | ((b) & 0xFFFFFFFF00000000u))
 #define SQRT(x) \
     ((F32){__builtin_sqrtf((x)[0]), __builtin_sqrtf((x)[1]), __builtin_sqrtf((x)[2]), __builtin_sqrtf((x)[3])})
 #define FMA(a, b, c) ((a) * (b) + (c))

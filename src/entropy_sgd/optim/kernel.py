@@ -15,7 +15,7 @@ from functools import cache
 from importlib.machinery import EXTENSION_SUFFIXES
 from itertools import chain
 from math import sqrt
-from operator import is_
+from operator import attrgetter, is_
 from pathlib import Path
 
 import torch
@@ -95,7 +95,8 @@ def parallel() -> ctypes.c_void_p | None:
     return None
 
 
-PLAIN = (Tensor, torch.nn.Parameter)
+PLAIN = {Tensor, torch.nn.Parameter}
+_kind = attrgetter("dtype", "is_cpu", "layout")
 
 
 def serves(
@@ -114,18 +115,20 @@ def serves(
     dtype = states[0][0].dtype if states else torch.float32
     if dtype is not torch.float32 and dtype is not torch.bfloat16:
         return False
+    numel = list(map(Tensor.numel, params))
     return (
-        _plain(params, params, torch.float32)
-        and _plain(gradients, params, torch.float32)
-        and _plain(x, params, torch.float32)
-        and all(_plain(tensors, params, dtype) for tensors in states)
+        _plain(params, numel, torch.float32)
+        and _plain(gradients, numel, torch.float32)
+        and _plain(x, numel, torch.float32)
+        and all(_plain(tensors, numel, dtype) for tensors in states)
     )
 
 
-def _plain(tensors: Sequence[Tensor], params: Sequence[Tensor], dtype: torch.dtype) -> bool:
+def _plain(tensors: Sequence[Tensor], numel: list[int], dtype: torch.dtype) -> bool:
     return (
-        all(type(t) in PLAIN and t.dtype is dtype and t.is_cpu for t in tensors)
-        and list(map(Tensor.numel, tensors)) == list(map(Tensor.numel, params))
+        set(map(type, tensors)) <= PLAIN
+        and set(map(_kind, tensors)) <= {(dtype, True, torch.strided)}
+        and list(map(Tensor.numel, tensors)) == numel
         and all(map(Tensor.is_contiguous, tensors))
         and not any(map(Tensor.is_neg, tensors))
     )
@@ -154,9 +157,10 @@ class Plan:
     ) -> None:
         self.kernel = loaded()
         self.count = count = len(x_prime)
+        self.lists = (x_prime, x, mu, v)
         self.tensors = [*x_prime, *x, *mu, *v]
         self.places = list(map(Tensor.data_ptr, self.tensors))
-        self.numel = sum(map(Tensor.numel, self.tensors))
+        self.numel = list(map(Tensor.numel, self.tensors))
         self.dtype = (*mu, *v)[0].dtype if mu or v else torch.float32
         rows: list[int] = []
         for i, p in enumerate(x_prime):
@@ -182,19 +186,23 @@ class Plan:
 
     def holds(self, *lists: Sequence[Tensor]) -> bool:
         """Whether `lists` (x', x, mu, v) are the tensors it was made for, and where they were."""
-        tensors = list(chain(*lists))
+        if all(map(is_, lists, self.lists)):
+            tensors = self.tensors
+        else:
+            tensors = list(chain(*lists))
+            if len(tensors) != len(self.tensors) or not all(map(is_, tensors, self.tensors)):
+                return False
+        if list(map(Tensor.data_ptr, tensors)) != self.places:
+            return False
         return (
-            len(tensors) == len(self.tensors)
-            and all(map(is_, tensors, self.tensors))
-            and list(map(Tensor.data_ptr, tensors)) == self.places
-            and sum(map(Tensor.numel, tensors)) == self.numel
+            list(map(Tensor.numel, tensors)) == self.numel
             and all(map(Tensor.is_contiguous, tensors[: self.count]))
             and (*lists[2], *lists[3], *tensors[:1])[0].dtype is self.dtype
         )
 
     def reads(self, gradient: Sequence[Tensor]) -> bool:
         """Whether the kernel can read these gradients, which change from step to step."""
-        return _plain(gradient, self.tensors[: self.count], torch.float32)
+        return _plain(gradient, self.numel[: self.count], torch.float32)
 
     def step(
         self,

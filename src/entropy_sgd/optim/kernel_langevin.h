@@ -94,6 +94,13 @@ TARGET static void NAME(langevin)(const Step *s, int64_t tensor, int64_t from, i
     const Tensor *t = &s->tensors[tensor];
     float z[TILE] __attribute__((aligned(64))) = {0}, lanes[2 * BLOCKS] __attribute__((aligned(64))) = {0};
     float copy[5][TILE];
+    NAME(keys) keys;
+    U32 words[2][WORDS];
+    const int noisy = s->noise_scale != 0.0f;
+    if (noisy) {
+        NAME(expand)(&keys, &s->address, t->parameter);
+        NAME(philox)(words[from & 1], &keys, from);
+    }
     const int64_t size = s->half ? 2 : 4; /* bytes of an element of mu and of v */
     const uint32_t step_key = s->half ? rounding_key(&s->address, t->parameter, STATES) : 0;
     for (int64_t tile = from; tile < to; tile++) {
@@ -111,8 +118,10 @@ TARGET static void NAME(langevin)(const Step *s, int64_t tensor, int64_t from, i
         const uint32_t low_word = (uint32_t)(tile * TILE);
         uint32_t key = step_key + (uint32_t)(tile * TILE >> 32);
         MIX(key);
-        if (s->noise_scale != 0.0f)
-            NAME(noise_tile)(z, &s->address, t->parameter, tile);
+        if (noisy) { /* the next tile's words meanwhile: they wait for nothing here */
+            NAME(philox)(words[~tile & 1], &keys, tile + 1);
+            NAME(normals)(z, words[tile & 1]);
+        }
         if (high - low == TILE) {
             Row row = {t->x_prime + at, t->gradient + at, t->x + at, t->mu ? (char *)t->mu + size * at : NULL,
                        t->v ? (char *)t->v + size * at : NULL};

@@ -12,7 +12,6 @@ inner rule remembers, and beside these whatever the outer optimizer keeps there.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable
 from typing import Any, ClassVar
 
@@ -21,45 +20,26 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from entropy_sgd import arguments
-from entropy_sgd.optim import angle, outer_update, scoping, sharding
-from entropy_sgd.optim.bucket import Bucket, gather, reuse
-from entropy_sgd.optim.diagnostics import UNKNOWN, measure
-from entropy_sgd.optim.held_weights import HeldWeights
-from entropy_sgd.optim.hosted import Hosted
+from entropy_sgd.optim import scoping, sharding
 from entropy_sgd.optim.inner_optimizer import InnerOptimizer, check_hosted, name_of
-from entropy_sgd.optim.options import check_group, check_state_dtype, complete_state_dict, take_common
+from entropy_sgd.optim.options import (
+    COMMON_OPTIONS,
+    COMMON_STATE,
+    RULE_OPTIONS,
+    check_group,
+    check_state_dtype,
+    take_common,
+)
 from entropy_sgd.optim.outer_optimizer import OuterOptimizer
-from entropy_sgd.optim.states import AGE, GRADIENT, STEP, X, has_master
+from entropy_sgd.optim.saving import Saving, scheduled
+from entropy_sgd.optim.steady import Steady
 from entropy_sgd.optim.watch import Watch
 
 Closure = Callable[[], Any]
 Params = Iterable[Tensor] | Iterable[dict[str, Any]] | Iterable[tuple[str, Tensor]]
 
-# Common to all groups, and so kept once, in the first group, where every checkpoint format finds them.
-COMMON_OPTIONS = ("L", "seed", "gamma", "monitor")
-COMMON_STATE: dict[str, Any] = {
-    "outer_step": 0,
-    "inner_step": 0,
-    "abandoned": 0,  # steps of cycles that were started over since the last outer update
-    "evaluating": False,
-    "distance": 0.0,
-    "gradient_sq": 0.0,
-    "loss": 0.0,
-    "diagnostics": UNKNOWN,
-}
-# In a state dict only, in the middle of a cycle.
-SKETCH = "gradient_sketch"
-# Options that every version has saved, by which a state dict is known.
-CORE = ("inner_lr", "noise", "alpha", "scale_by_gamma")
 
-
-def _scheduled(group: dict[str, Any]) -> dict[str, Any]:
-    """The options that torch's schedulers change; a rate that is a tensor, they change in place."""
-    options = {name: group[name] for name in ("lr", "momentum", "betas") if name in group}
-    return {name: v.clone() if isinstance(v, Tensor) else v for name, v in options.items()}
-
-
-class LocalEntropy(HeldWeights):
+class LocalEntropy(Saving):
     r"""Descends the negative local entropy with any torch optimizer as the outer loop.
 
     One `step()` is one Langevin step on the gradients in `.grad`; every `L`-th one also makes the outer
@@ -135,8 +115,17 @@ class LocalEntropy(HeldWeights):
         if issubclass(outer, LocalEntropy):
             raise arguments.refuse("outer", outer, "an optimizer that has no inner loop of its own")
         self._hosts_inner = not isinstance(inner, str)
+        rule_options = {
+            "inner_momentum": inner_momentum,
+            "inner_nesterov": inner_nesterov,
+            "inner_betas": inner_betas,
+            "inner_eps": inner_eps,
+        }
         if self._hosts_inner:
             check_hosted("inner", inner, inner_options)
+            for name, value in rule_options.items():
+                if value != RULE_OPTIONS[name]:
+                    raise arguments.refuse(name, value, "left out where inner is a class: use inner_options")
             if inner_options and "lr" in inner_options:
                 inner_lr = inner_options["lr"]
         elif inner_options:
@@ -152,11 +141,9 @@ class LocalEntropy(HeldWeights):
         self._schedule = scoping.as_schedule(common["gamma"])
         self._warned: set[str] = set()
         self._watch, self._loaded = Watch(), False
-        self._scheduled: list[dict[str, Any]] = []  # what schedulers change, as it was at the last step
-        self._buckets: list[Bucket] = []  # of the last step
-        self._gradient: Tensor | None = None  # grad f(x) of the cycle under way, in the form of angle.py
-        self._outer: OuterOptimizer | None = None
-        self._inner: InnerOptimizer | None = None
+        self._scheduled = []
+        self._buckets, self._steady, self._gradient = [], None, None
+        self._inner, self._outer = None, None
         self._inner_name = inner if isinstance(inner, str) else name_of(inner)
         defaults: dict[str, Any] = {
             "inner": self._inner_name,
@@ -172,12 +159,7 @@ class LocalEntropy(HeldWeights):
             "state_dtype": state_dtype,
         }
         if not self._hosts_inner:  # an optimizer inside brings options of its own
-            defaults |= {
-                "inner_momentum": inner_momentum,
-                "inner_nesterov": inner_nesterov,
-                "inner_betas": inner_betas,
-                "inner_eps": inner_eps,
-            }
+            defaults |= rule_options
         taken = frozenset((*defaults, *COMMON_OPTIONS, *self._common_state))
         super().__init__(params, arguments.plain(defaults))
         self._common.update(
@@ -203,10 +185,6 @@ class LocalEntropy(HeldWeights):
     def _check_group(self, group: dict[str, Any]) -> None:
         """Every option of the group is of its type and in its range."""
         check_group(group, self._inner_name if self._hosts_inner else None)
-
-    @property
-    def _hosted(self) -> list[Hosted]:
-        return [hosted for hosted in (self._inner, self._outer) if hosted is not None]
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Adds a group, which takes part from its first gradient on."""
@@ -266,14 +244,35 @@ class LocalEntropy(HeldWeights):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        self._notice()
-        if self._langevin(loss):
+        steady = self._steady
+        if steady is None or not steady.holds(self.param_groups, self.state, self._watch):
+            steady = self._steady = None
+            self._notice()
+        try:
+            stepped = self._langevin(loss, steady)
+        except RuntimeError:
+            self._check_shapes()
+            raise
+        if stepped:
             common["inner_step"] += 1
             if common["inner_step"] >= common["L"]:
                 self._update()
-            self._watch.record(self._taking_part())
-            self._scheduled = [_scheduled(group) for group in self.param_groups]
+                self._steady = None
+                self._watch.record(self._taking_part())
+            elif steady is not None:
+                self._watch.renew()
+            else:
+                self._settle()
+            self._scheduled = [scheduled(group) for group in self.param_groups]
         return loss
+
+    def _settle(self) -> None:
+        """After a step inside a cycle: the next one may find all as it is now."""
+        steady = Steady(self.param_groups, self.state, self._buckets)
+        taking_part = self._taking_part()
+        if set(taking_part) == set(steady.params):
+            self._steady, taking_part = steady, steady.params
+        self._watch.record(taking_part)
 
     def cycle(self, closure: Closure) -> Any:
         """One iteration of Algorithm 1: calls `step(closure)` until the outer update is made.
@@ -312,7 +311,7 @@ class LocalEntropy(HeldWeights):
         self._notice()
         if self._common["inner_step"] > 0:
             # The update was due at the last step; a scheduler may have moved on since.
-            now = [{name: group[name] for name in _scheduled(group)} for group in self.param_groups]
+            now = [{name: group[name] for name in scheduled(group)} for group in self.param_groups]
             try:
                 for group, then in zip(self.param_groups, self._scheduled, strict=False):
                     group.update(then)
@@ -323,293 +322,3 @@ class LocalEntropy(HeldWeights):
             self._watch.forget()
         if evaluating:
             self.eval()
-
-    def _langevin(self, loss: Any) -> bool:
-        """Lines 1 and 4 to 6 for every parameter that has a gradient; False if there is none."""
-        common = self._common
-        frozen = self._watch.frozen(p for group in self.param_groups for p in group["params"])
-        buckets = self._buckets = reuse(gather(self.param_groups, frozen), self._buckets)
-        if not buckets:
-            return False
-        self._check_streams()
-        if common["inner_step"] == 0:
-            if not hasattr(self._schedule, "after"):
-                common["gamma"] = scoping.evaluate(self._schedule, common["outer_step"])
-            common["distance"] = common["gradient_sq"] = common["loss"] = 0.0
-            monitor = common["monitor"]
-            self._gradient = angle.empty(self.param_groups, buckets[0].device) if monitor else None
-        if self._needs_loss() is not None:
-            common["loss"] = common["loss"] + (loss.detach() if isinstance(loss, Tensor) else float(loss))
-        # Noise that a cycle has used before it was started over is not used again.
-        address = (common["seed"], common["outer_step"], common["inner_step"] + common["abandoned"])
-        for bucket in buckets:
-            states = [self.state[p] for p in bucket.params]
-            bucket.enter(states, common["gamma"])
-            if self._gradient is not None and any(bucket.first):
-                vector = self._gradient.to(buckets[0].device)
-                self._gradient = bucket.with_gradient(vector, self.param_groups, *address[:2])
-        if self._inner is not None:
-            sums = self._hosted_langevin(self._inner, buckets, address)
-        else:
-            sums = [bucket.langevin(*address, measure=self._measuring) for bucket in buckets]
-        distance_sq: Any = 0.0
-        for pair in sums:  # brought to one device, though the parameters may be spread over several
-            pair = [s.to(buckets[0].device) if isinstance(s, Tensor) else s for s in pair]
-            distance_sq = distance_sq + pair[0]
-            common["gradient_sq"] = common["gradient_sq"] + pair[1]
-        common["distance"] = common["distance"] + distance_sq**0.5
-        return True
-
-    def _hosted_langevin(
-        self, inner: InnerOptimizer, buckets: list[Bucket], address: tuple[int, int, int]
-    ) -> list[tuple[Any, Any]]:
-        """`Bucket.langevin` for all buckets with a torch optimizer in place of a rule."""
-        params = [p for bucket in buckets for p in bucket.params]
-        gradients = {p: p.grad for group in self.param_groups for p in group["params"]}
-        try:
-            gradient_sq = [bucket.give_drift(self._measuring) for bucket in buckets]
-            for p in gradients.keys() - set(params):
-                p.grad = None
-            inner.forget([p for b in buckets for p, reset in zip(b.params, b.reset, strict=True) if reset])
-            inner.step()
-        finally:
-            for p, gradient in gradients.items():
-                p.grad = gradient
-        return [
-            (b.take_step(*address, self._measuring), g) for b, g in zip(buckets, gradient_sq, strict=True)
-        ]
-
-    def _update(self) -> None:
-        """Line 7: the outer optimizer steps from x with the gradient x - mu; the parameters are left at x."""
-        common = self._common
-        assert self._outer is not None
-        taking_part = [
-            (group, p, self.state[p])
-            for group in self.param_groups
-            for p in group["params"]
-            if self.state.get(p, {}).get(STEP, 0) > 0
-        ]
-        params = [p for _, p, _ in taking_part]
-        others = {p: p.grad for group in self.param_groups for p in group["params"]}
-        dot, displacement_sq = self._compare(taking_part)
-        exposed = None
-        try:
-            if common["outer_step"] == 0 and not self._outer.state_from_start:
-                self._outer.forget(params)  # what is there, `_make_state` made
-            square = None
-            if not self._changes_gradient:
-                square = outer_update.fused_sgd(self._outer, taking_part, common["gamma"])
-            if square is None:
-                exposed = outer_update.Exposed(taking_part)
-                d = exposed.displacement
-                if displacement_sq is None and self._measuring:
-                    displacement_sq = outer_update.squared_norm(d, taking_part)
-                figures = self._measure(displacement_sq, dot)
-                scaled = [x for (group, *_), x in zip(taking_part, d, strict=True) if group["scale_by_gamma"]]
-                if scaled:
-                    torch._foreach_mul_(scaled, common["gamma"])
-                if self._changes_gradient:
-                    self._outer_gradient(params, d)
-                for p in others:
-                    p.grad = None
-                for p, gradient in zip(params, exposed.gradients, strict=True):
-                    p.grad = gradient
-                self._outer.step()
-            else:
-                figures = self._measure(square if displacement_sq is None else displacement_sq, dot)
-            common["outer_step"] += 1
-            self._schedule_next(figures)
-        finally:  # if anything fails, the cycle is given up, and the next one begins at x
-            for p in params:
-                p.grad = None
-            if exposed is not None:
-                exposed.close()
-            for p, gradient in others.items():
-                p.grad = gradient
-            for _, _, state in taking_part:
-                state[STEP] = 0
-            common["inner_step"] = common["abandoned"] = 0
-            self._gradient = None
-
-    @property
-    def _changes_gradient(self) -> bool:
-        """Whether `_outer_gradient` does anything."""
-        return False
-
-    def _outer_gradient(self, params: list[Tensor], d: list[Tensor]) -> None:
-        """Makes of `d`, the local-entropy gradient of `params`, in place, what the outer optimizer gets."""
-
-    def _make_state(self) -> None:
-        """Every entry that training will keep in `state`, for a checkpoint to be loaded into; else nothing.
-
-        The values do not matter: the inner loop sets its own at the start of a cycle, and the first
-        outer update drops those of the outer optimizer.
-        """
-        for bucket in gather(self.param_groups):
-            states = [self.state[p] for p in bucket.params]
-            bucket.enter(states, self._common["gamma"])
-        for p, state in self._states():
-            state[X].copy_(p)
-        for hosted in self._hosted:
-            hosted.step()
-        for p, state in self._states():
-            if X in state:
-                p.copy_(state[X])
-                state[STEP] = 0
-                if AGE in state:
-                    state[AGE] = 0
-
-    # ---- what is measured ----
-
-    def _needs_loss(self) -> scoping.Schedule | None:
-        """A schedule that needs the loss."""
-        return self._schedule if getattr(self._schedule, "needs_loss", False) else None
-
-    @property
-    def _measuring(self) -> bool:
-        return self._common["monitor"] or hasattr(self._schedule, "after")
-
-    def _compare(self, taking_part: list[outer_update.Member]) -> tuple[Any, Any]:
-        """The inner product of grad f(x) and x - mu, from their sketches, and |x - mu|^2; None if unknown.
-
-        There is no sketch without monitoring, nor in the cycle in which a run that did not monitor resumed.
-        """
-        common = self._common
-        vector = self._gradient
-        if vector is None or not taking_part:
-            return None, None
-        address = (common["seed"], common["outer_step"])
-        displacement, square = outer_update.displacement(vector, taking_part, self.param_groups, *address)
-        return torch.dot(vector, displacement[: len(vector)]), square
-
-    def _measure(self, displacement_sq: Any, dot: Any) -> dict[str, float]:
-        """Fills `diagnostics`."""
-        common = self._common
-        figures = {**UNKNOWN, "gamma": common["gamma"]}
-        if self._measuring:
-            distance = common["distance"] / common["inner_step"]
-            figures |= measure(displacement_sq, common["gradient_sq"], distance, dot)
-        common["diagnostics"] = figures if common["monitor"] else {**figures, "x_minus_x_prime": math.nan}
-        return figures
-
-    def _schedule_next(self, figures: dict[str, float]) -> None:
-        """Lets a schedule that measures choose the next scope."""
-        common = self._common
-        after = getattr(self._schedule, "after", None)
-        if after is None:
-            return
-        cycle = scoping.Cycle(
-            t=common["outer_step"],
-            gradient=figures["gradient"],
-            displacement=figures["x_minus_mu"],
-            distance=figures["x_minus_x_prime"],
-            loss=float(common["loss"]) / common["inner_step"] if self._needs_loss() is not None else math.nan,
-            inner_lr=max(group["inner_lr"] for group in self.param_groups),
-        )
-        common["gamma"] = scoping.checked(after(common["gamma"], cycle), self._schedule, common["outer_step"])
-
-    def diagnostics(self) -> dict[str, float]:
-        """Of the last whole cycle; NaN before there was one.
-
-        Returns:
-            `gamma`; `x_minus_mu`: ‖x - mu‖; `x_minus_x_prime`: the mean of ‖x - x'‖ over the cycle;
-            `gradient`: ‖grad f(x)‖, on the first mini-batch; `cosine` of the angle between x - mu and
-            grad f(x), which the paper monitors (Section 5.4): exact up to 4,096 parameters, beyond that with
-            a standard error of 0.016 to 0.022, independent from cycle to cycle (optim/sketch.py).
-        """
-        return dict(self._common["diagnostics"])
-
-    # ---- saving and copying ----
-
-    def state_dict(self) -> dict[str, Any]:
-        """Plain tensors and numbers, from which training resumes bit for bit at any point of a cycle."""
-        if not self._loaded:
-            self._notice(release=False)
-        for name in ("distance", "gradient_sq", "loss"):
-            self._common[name] = float(self._common[name])
-        saved = super().state_dict()
-        if self._gradient is not None:
-            saved["param_groups"][0][SKETCH] = angle.to_list(self._gradient)
-        for name, hosted in (("inner", self._inner), ("outer", self._outer)):
-            rest = hosted.save(saved) if hosted is not None else {}
-            if rest:
-                saved[name] = rest
-        return saved
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Resumes from a `state_dict()` of this version or an older one, whole or not at all.
-
-        The model's weights must be loaded too, before or after, saved in the same mode.
-        """
-        assert self._outer is not None
-        outer_names = [self._outer.public_option(name) for name in self.outer.defaults]
-        complete = complete_state_dict(self, state_dict, (CORE, outer_names), "entropy_")
-        for i, group in enumerate(complete["param_groups"]):
-            if group["inner"] != self._inner_name and (self._hosts_inner or "." in group["inner"]):
-                raise ValueError(
-                    f"state_dict: of an optimizer with inner={group['inner']!r}, "
-                    f"this one has {self._inner_name!r}"
-                )
-            # Older versions kept stale copies in all groups.
-            for name in (*COMMON_OPTIONS, *self._common_state):
-                if i > 0:
-                    group.pop(name, None)
-                else:
-                    group.setdefault(name, self._common_state.get(name, self._common[name]))
-        before = (self.state, self.param_groups)
-        try:
-            super().load_state_dict(complete)
-            for name, hosted in (("inner", self._inner), ("outer", self._outer)):
-                if hosted is not None:
-                    hosted.load(complete, complete.get(name, {}))
-            self._keep_bits(state_dict)
-        except BaseException:
-            self.state, self.param_groups = before
-            self._share()
-            raise
-        self._gradient = angle.from_list(self._common.pop(SKETCH, None))
-        self._watch.forget()
-        self._watch.learned(p for p in self._taking_part() if isinstance(p, torch.nn.Parameter))
-        self._loaded, self._scheduled = True, []
-
-    def _keep_bits(self, state_dict: dict[str, Any]) -> None:
-        """After torch has given loaded states the parameters' dtype.
-
-        The states of bfloat16 weights are of float32, and with `state_dtype=torch.bfloat16` those of float32
-        weights of bfloat16.
-        """
-        for group, saved in zip(self.param_groups, state_dict["param_groups"], strict=True):
-            for p, i in zip(group["params"], saved["params"], strict=True):
-                state = self.state.get(p, {})
-                state.pop(GRADIENT, None)
-                for name, value in state_dict["state"].get(i, {}).items():
-                    if name not in state or not isinstance(value, Tensor):
-                        continue
-                    master = has_master(p) and value.dtype is torch.float32
-                    half = group["state_dtype"] is torch.bfloat16 and value.dtype is torch.bfloat16
-                    if master or (half and name.startswith("entropy_")):
-                        state[name] = value.detach().to(p.device, copy=True)
-
-    def _share(self) -> None:
-        for hosted in self._hosted:
-            hosted.share()
-
-    def __getstate__(self) -> dict[str, Any]:
-        own = (
-            "_gradient",
-            "_scheduled",
-            "_outer",
-            "_inner",
-            "_inner_name",
-            "_hosts_inner",
-            "_schedule",
-            "_warned",
-            "_loaded",
-            "_watch",
-        )
-        return {**super().__getstate__(), **{name: getattr(self, name) for name in own}}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        self._buckets = []
-        self._share()  # load_state_dict and unpickling bring new containers

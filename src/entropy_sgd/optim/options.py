@@ -10,10 +10,36 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from entropy_sgd import arguments
+from entropy_sgd.optim.diagnostics import UNKNOWN
 from entropy_sgd.optim.rules import RULES
 
 INNER_STATES = ("reset", "keep")
 STATE_DTYPES = (None, torch.float32, torch.bfloat16)
+# Options of the rules in `rules/`; an optimizer class as `inner` has its own.
+RULE_OPTIONS: dict[str, Any] = {
+    "inner_momentum": 0.9,
+    "inner_nesterov": True,
+    "inner_betas": (0.9, 0.999),
+    "inner_eps": 1e-8,
+}
+# What neither optimizer may set, in its options or in a group.
+REFUSED = {
+    "maximize": "give it to the optimizer itself: both loops descend",
+    "differentiable": "Langevin noise cannot be differentiated through",
+}
+
+# Common to all groups, and so kept once, in the first group, where every checkpoint format finds them.
+COMMON_OPTIONS = ("L", "seed", "gamma", "monitor")
+COMMON_STATE: dict[str, Any] = {
+    "outer_step": 0,
+    "inner_step": 0,
+    "abandoned": 0,  # steps of cycles that were started over since the last outer update
+    "evaluating": False,
+    "distance": 0.0,
+    "gradient_sq": 0.0,
+    "loss": 0.0,
+    "diagnostics": UNKNOWN,
+}
 
 
 def check_group(group: dict[str, Any], hosted: str | None) -> None:
@@ -42,6 +68,10 @@ def check_group(group: dict[str, Any], hosted: str | None) -> None:
         arguments.flag(name, group[name])
     for name in ("foreach", "fused"):
         arguments.flag(name, group[name], optional=True)
+    for name in (f"{prefix}{name}" for prefix in ("inner_", "outer_") for name in REFUSED):
+        if group.get(name):
+            reason = REFUSED[name[6:]]
+            raise arguments.ArgumentError(f"a group must not set {name}={group[name]!r}; {reason}")
     if group["foreach"] and group["fused"]:
         raise arguments.ArgumentError(
             "foreach and fused cannot be True together, got foreach=True, fused=True"

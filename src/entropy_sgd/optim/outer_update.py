@@ -152,7 +152,7 @@ def _call(outer: OuterOptimizer, members: list[Member], gamma: float) -> tuple[A
     lists = [means] if means else []
     if kernel.serves(params, params, xs, lists):
         module = kernel_outer
-        fits = kernel._plain([b for _, b in there], [p for p, _ in there], torch.float32)
+        fits = kernel._plain([b for _, b in there], [p.numel() for p, _ in there], torch.float32)
     elif triton_step.serves(params, params, (xs, *lists)):
         module = triton_step
         fits = all(b.is_contiguous() and b.dtype is torch.float32 and b.shape == p.shape for p, b in there)

@@ -9,12 +9,12 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from entropy_sgd.optim import scoping
-from entropy_sgd.optim.coupling import Coupled
 from entropy_sgd.optim.entropy_sgd import EntropySGD
 from entropy_sgd.optim.local_entropy import Params
+from entropy_sgd.optim.replica import Replica
 
 
-class Replicas(Coupled, EntropySGD):
+class Replicas(Replica, EntropySGD):
     """Entropy-SGD in several processes that exchange weights once in `L` steps, not gradients at each.
 
     ::
@@ -70,7 +70,7 @@ class Replicas(Coupled, EntropySGD):
             )
 
 
-class ReplicatedLocalEntropy(Coupled):
+class ReplicatedLocalEntropy(Replica):
     """`Replicas` around any outer optimizer, as `LocalEntropy` is.
 
     With `rho=inf` and an inner AdamW that lives on, this is DiLoCo (Douillard et al., 2023)::

@@ -22,7 +22,7 @@ from entropy_sgd.optim import sharding
 from entropy_sgd.optim.bucket import gather, real
 from entropy_sgd.optim.local_entropy import Params
 from entropy_sgd.optim.noise import thermal
-from entropy_sgd.optim.options import complete_state_dict
+from entropy_sgd.optim.options import complete_state_dict, take_common
 
 
 class SGLD(Optimizer):
@@ -53,6 +53,9 @@ class SGLD(Optimizer):
         *,
         maximize: bool = False,
     ) -> None:
+        if not isinstance(params, Tensor):  # torch says what is wrong with a bare tensor
+            params, common = take_common(list(params), {"seed": seed}, ("seed",))
+            seed = common["seed"]
         arguments.seed("seed", seed)
         defaults: dict[str, Any] = {
             "lr": lr,

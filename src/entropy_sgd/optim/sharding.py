@@ -34,7 +34,7 @@ def _distributed(tensor: Tensor) -> DTensor | None:
 def any_distributed(tensors: Iterable[Tensor]) -> bool:
     """Whether there is a DTensor. Whoever has one has imported its module, which is slow to import."""
     module: Any = sys.modules.get("torch.distributed.tensor")
-    return module is not None and any(isinstance(t, module.DTensor) for t in tensors)
+    return module is not None and any(issubclass(kind, module.DTensor) for kind in set(map(type, tensors)))
 
 
 def local(tensor: Tensor) -> Tensor:
@@ -66,6 +66,8 @@ def _sharded_dimension(tensor: DTensor) -> int | None:
 
 def offset(tensor: Tensor) -> int:
     """The place of this rank's first element in the flattened whole, a complex element counted as two."""
+    if type(tensor) is torch.nn.Parameter or type(tensor) is Tensor:
+        return 0
     dtensor = _distributed(tensor)
     dimension = None if dtensor is None else _sharded_dimension(dtensor)
     if dtensor is None or dimension is None:

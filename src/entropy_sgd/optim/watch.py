@@ -9,6 +9,7 @@ in place through `p.data` are not seen, because torch does not count them.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -21,35 +22,62 @@ from entropy_sgd.optim.states import STEP, X_PRIME, X, working_dtype
 States = Iterable[tuple[Tensor, dict[str, Any]]]
 
 
-# Version, version of the shard, address, dtype, device, shape, stride: a plain tuple, for speed.
-_Mark = tuple[int, int, int, torch.dtype, torch.device, torch.Size, tuple[int, ...]]
+# Versions, addresses, dtypes, shapes, devices and strides, in the order of the parameters.
+_Marks = tuple[list[Any], ...]
+_version, _dtype, _shape = attrgetter("_version"), attrgetter("dtype"), attrgetter("shape")
+_device, _required = attrgetter("device"), attrgetter("requires_grad")
+_PLAIN = {Tensor, torch.nn.Parameter}
+WRITES = 2  # the first lists of the marks change when a parameter is written, the others when it is converted
 
 
-def _mark(p: Tensor) -> _Mark:
-    if type(p) is torch.nn.Parameter or type(p) is Tensor:
-        version = p._version
-        return (version, version, p.data_ptr(), p.dtype, p.device, p.shape, p.stride())
-    local = sharding.local(p)
-    return (p._version, local._version, 0, p.dtype, p.device, p.shape, p.stride())
+def _marks(params: list[Tensor]) -> _Marks:
+    return (*_quick_marks(params), list(map(_device, params)), list(map(Tensor.stride, params)))
+
+
+def _quick_marks(params: list[Tensor]) -> _Marks:
+    """The first marks, without those that change only with the address."""
+    places = list(map(Tensor.data_ptr, params)) if _plain(params) else [0] * len(params)
+    return (_versions(params), places, list(map(_dtype, params)), list(map(_shape, params)))
+
+
+def _versions(params: list[Tensor]) -> list[Any]:
+    if _plain(params):
+        return list(map(_version, params))
+    return [(p._version, sharding.local(p)._version) for p in params]
+
+
+def _plain(params: list[Tensor]) -> bool:
+    return set(map(type, params)) <= _PLAIN
 
 
 class Watch:
     """Remembers how the optimizer left the parameters that are inside a cycle."""
 
     def __init__(self) -> None:
-        self._marks: dict[Tensor, _Mark] = {}
+        self._params: list[Tensor] = []
+        self._marks: _Marks = ()
         self._learned: set[Tensor] = set()  # parameters that have required a gradient at some time
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_marks": {}, "_learned": self._learned}  # copies have versions and addresses of their own
+        # copies have versions and addresses of their own
+        return {"_params": [], "_marks": (), "_learned": self._learned}
 
-    def record(self, params: Iterable[Tensor]) -> None:
+    def record(self, params: list[Tensor]) -> None:
         """These parameters are as the optimizer left them; nothing is known of others."""
-        self._marks = {p: _mark(p) for p in params}
+        self._params, self._marks = params, _marks(params)
+
+    def renew(self) -> None:
+        """The recorded parameters have been written by the optimizer, in place."""
+        self._marks = (_versions(self._params), *self._marks[1:])
+
+    def intact(self, params: list[Tensor]) -> bool:
+        """Whether `params`, the very list that was recorded, are as they were, and all require a gradient."""
+        quick = self._marks[:4]
+        return params is self._params and all(map(_required, params)) and _quick_marks(params) == quick
 
     def forget(self) -> None:
         """Nothing is known: whatever the parameters hold next is taken as it is."""
-        self._marks = {}
+        self._params, self._marks = [], ()
 
     def frozen(self, params: Iterable[Tensor]) -> set[Tensor]:
         """Those that require no gradient now, and did at some time."""
@@ -71,7 +99,7 @@ class Watch:
         The state of one that was converted to another dtype or device follows it. With `release`, one that
         was frozen leaves the cycle, and keeps what the model holds.
         """
-        marks, found = self._marks, list[Tensor]()
+        found, written = list[Tensor](), self._written()
         for p, state in states:
             x = state.get(X)
             if x is not None and (x.dtype is not working_dtype(p) or x.device != p.device):
@@ -82,10 +110,21 @@ class Watch:
                 state[STEP] = 0
                 state.pop(X_PRIME, None)
                 continue
-            mark = marks.get(p)
-            if mark is not None and mark != (now := _mark(p)) and mark[3:] == now[3:]:
+            if p in written:
                 found.append(p)
         return found
+
+    def _written(self) -> set[Tensor]:
+        """The recorded parameters that have been written, and not converted, since."""
+        now = _marks(self._params)
+        if now == self._marks or not self._marks:
+            return set()
+        before, after = zip(*self._marks, strict=True), zip(*now, strict=True)
+        return {
+            p
+            for p, a, b in zip(self._params, before, after, strict=True)
+            if a != b and a[WRITES:] == b[WRITES:]
+        }
 
 
 def _convert(p: Tensor, state: dict[str, Any]) -> None:

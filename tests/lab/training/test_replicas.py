@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,7 +14,9 @@ from pathlib import Path
 import pytest
 
 from entropy_sgd.lab import LabError, methods, recipes
+from entropy_sgd.lab.cli import main
 from entropy_sgd.lab.cli.train import with_replicas
+from entropy_sgd.lab.training.progress import Progress
 from frameworks.launch import torchrun
 
 RUN = (  # noqa: SIM905  (a command line, to read as one)
@@ -51,8 +54,8 @@ def records(folder: Path) -> list[dict[str, float]]:
     return [{key: v for key, v in json.loads(line).items() if key != "seconds"} for line in lines]
 
 
-def test_started_by_itself_or_by_torchrun_whole_or_killed(tmp_path):
-    """All end in the same bits."""
+def test_started_by_itself_or_by_torchrun_whole_or_killed(tmp_path, capsys):
+    """All end in the same bits; with another number of replicas, at the same budget."""
     process = start(tmp_path / "whole")
     output, _ = process.communicate(timeout=300)
     assert process.returncode == 0, output
@@ -79,11 +82,42 @@ def test_started_by_itself_or_by_torchrun_whole_or_killed(tmp_path):
     assert "the process of replica 1 ended with signal 9: continue from the" in " ".join(output.split())
     assert "Traceback" not in output
     assert not (tmp_path / "killed" / "summary.json").exists()
+    shutil.copytree(tmp_path / "killed", tmp_path / "fewer")
     output, _ = (process := start(tmp_path / "killed")).communicate(timeout=300)
     assert process.returncode == 0, output
     assert "resumed at step" in output
     assert summary(tmp_path / "killed") == whole
     assert records(tmp_path / "killed") == records(tmp_path / "whole")
+
+    capsys.readouterr()
+    assert main([*RUN, "--replicas", "1", "--out", str(tmp_path / "fewer"), "--resume"]) == 0
+    assert "replicas were 2 and are 1 now: all start from the mean" in " ".join(
+        capsys.readouterr().out.split()
+    )
+    fewer, lines = summary(tmp_path / "fewer"), records(tmp_path / "fewer")
+    assert (fewer["gradient_evaluations"], fewer["epochs"]) == (60, 5.0)  # the budget is what it was
+    assert 30 < lines[-1]["step"] < 60
+    config = json.loads((tmp_path / "fewer" / "config.json").read_text())
+    assert config["settings"]["recipe"]["optimizer"]["replicas"] == 1
+
+
+def test_a_budget_across_numbers_of_replicas():
+    """10 epochs of 120 gradients: 10 steps of 3 replicas, 20 of 2, the rest by 4."""
+    progress = Progress(total=400, step=10)
+    progress.change_replicas(3, 2, cost=1, steps_per_epoch=60, epochs=10)
+    assert (progress.total, progress.epoch(60), progress.evaluations(2)) == (10 + 585, 0.25, 30)
+    progress.step += 20
+    progress.change_replicas(2, 4, cost=1, steps_per_epoch=30, epochs=10)
+    assert progress.evaluations(4) == 70
+    assert progress.epoch(30) == pytest.approx(70 / 120)
+    assert progress.total == 30 + round((1200 - 70) / 4)
+    reached = []
+    while progress.step < progress.total:
+        progress.step += 1
+        if progress.passes(1.0, 30):
+            reached.append(progress.epoch(30))
+    assert [int(epoch) for epoch in reached] == list(range(1, 11))
+    assert all(epoch - int(epoch) < 1 / 30 for epoch in reached)
 
 
 def test_numbers_of_replicas():

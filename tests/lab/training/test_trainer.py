@@ -255,3 +255,23 @@ def test_text_stops_at_the_loss_of_its_training_part(run, tiny_text, tmp_path):
     summary = run(replace(tiny_text, evaluate_every=0.5, stop_at_loss=losses[2]), "stopped")
     first = next(i for i, loss in enumerate(losses) if loss <= losses[2])
     assert summary["epochs"] == pytest.approx(0.5 * (first + 1), abs=0.05)
+
+
+def test_a_run_shorter_than_a_cycle_is_judged_at_what_its_steps_have_earned(run, tiny_images):
+    """As if L were the steps of the run, and not at the initial weights; resumed, to the same bits."""
+    short = replace(tiny_images, epochs=2, drops=recipes.Drops())
+    found = run(short, "short", checkpoint_seconds=0)
+    assert "12 steps are less than one cycle of L=20" in run.output
+    whole = run(replace(short, optimizer=replace(short.optimizer, L=12)), "whole")
+    assert found["weights_sha256"] == whole["weights_sha256"]
+    assert found["validation"] == whole["validation"]
+
+
+def test_a_run_shorter_than_a_cycle_resumes_to_the_same_bits(run, tiny_images, monkeypatch):
+    short = replace(tiny_images, epochs=2)
+    whole = run(short, "whole")
+    with monkeypatch.context() as patch:
+        interrupt_after(patch, tasks.images.Classification, 7)
+        with pytest.raises(Interrupted):
+            run(short, "stopped")
+    assert run(short, "stopped", resume=True)["weights_sha256"] == whole["weights_sha256"]

@@ -79,6 +79,10 @@ class _Batches:
             )
         self._epoch, self._position = state["epoch"], state["position"]
 
+    def begin_pass_after(self, state: Mapping[str, int]) -> None:
+        """Start the epoch after that of another walk, which may have had other arguments."""
+        self._epoch, self._position = state["epoch"] + 1, 0
+
 
 class ShuffledBatches(_Batches):
     """Batches of samples, drawn without replacement in an order of each epoch's own.

@@ -127,6 +127,9 @@ class Method(ABC, Generic[O]):
         optimizer.step()
         return loss
 
+    def finish(self, optimizer: Any) -> None:
+        """After the last step of a run, in all processes, before the weights are judged."""
+
     def judged(self, optimizer: Any) -> AbstractContextManager[None]:
         """Inside, the model holds the weights to judge; afterwards, to the bit, those it held before."""
         return nullcontext()

@@ -74,14 +74,24 @@ class AroundAlgorithm1(Method[I]):
         return replace(options, gamma1=math.expm1(math.log1p(options.gamma1) / ratio))
 
     def notes(self, options: I, steps: int) -> list[str]:
-        """A run that never reaches an outer update."""
+        """A run that is shorter than a cycle."""
         if steps >= options.L:
             return []
-        return [f"{steps} steps are less than one cycle of L, so the outer weights stay as they are"]
+        return [
+            f"{steps} steps are less than one cycle of L={options.L}: the only outer update is at the end"
+        ]
 
     def step(self, optimizer: Any, closure: Closure) -> Tensor:
         """A Langevin step; a scope that is measured reads the loss that the closure returns."""
         return optimizer.step(closure)
+
+    def finish(self, optimizer: Any) -> None:
+        """A run shorter than a cycle is judged at what its steps have earned, not at the initial weights.
+
+        Longer runs are judged at the x of their last whole cycle, as Algorithm 1 has it.
+        """
+        if optimizer.outer_steps == 0:
+            optimizer.finish()
 
     def judged(self, optimizer: Any) -> AbstractContextManager[None]:
         """The outer weights x."""

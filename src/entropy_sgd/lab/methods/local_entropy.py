@@ -93,9 +93,10 @@ class LocalEntropy(AroundAlgorithm1[LocalEntropyOptions]):
             "inner": _inner(options.inner),
             "seed": seed,
         }
-        for name in ("L", "inner_lr", "inner_momentum", "inner_nesterov", "inner_state"):
-            keywords[name] = getattr(options, name)
-        for name in ("noise", "alpha", "weight_decay", "scale_by_gamma"):
+        names = ["L", "inner_lr", "inner_state", "noise", "alpha", "weight_decay", "scale_by_gamma"]
+        if isinstance(keywords["inner"], str):  # a class of torch.optim has its own in inner_options
+            names += ["inner_momentum", "inner_nesterov"]
+        for name in names:
             keywords[name] = getattr(options, name)
         if options.inner_options:
             keywords["inner_options"] = _keywords("inner_options", options.inner_options)

@@ -75,6 +75,8 @@ class Parle(AroundAlgorithm1[ParleOptions]):
         return replace(super().stretched(options, ratio), rho1=math.expm1(math.log1p(options.rho1) / ratio))
 
     def build(self, options: ParleOptions, model: nn.Module, *, seed: int, steps: int) -> Any:
+        import torch.distributed as dist
+
         import entropy_sgd
 
         chosen = arguments(options)
@@ -83,7 +85,7 @@ class Parle(AroundAlgorithm1[ParleOptions]):
         gamma = scope(chosen.pop("gamma0"), chosen.pop("gamma1"), chosen.pop("gamma_maximum"))
         rho = scope(chosen.pop("rho0"), chosen.pop("rho1"), chosen.pop("rho_maximum"))
         given: dict[str, Any] = {"gamma": gamma, "seed": seed, **chosen, **FIXED}
-        if replicas == 1:  # in one process, or data-parallel in several
+        if replicas == 1 and dist.is_available() and dist.is_initialized():  # data-parallel in several
             return entropy_sgd.EntropySGD(model.parameters(), **given)
         return entropy_sgd.Replicas(model.parameters(), rho=rho, **given)
 

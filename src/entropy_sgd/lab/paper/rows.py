@@ -54,7 +54,7 @@ SIX, THREE, TWO, ONE = (0, 1, 2, 3, 4, 5), (0, 1, 2), (0, 1), (0,)
 def _recipe(name: str, optimizer: dict[str, Any] | None = None, **changes: Any) -> Recipe:
     """A recipe for one thread, so that as many runs as cores go at once, with these changes."""
     found = recipes.get(name)
-    channels_last = found.network in ("lenet", "allcnn")  # faster on one thread (results/bench/settings.json)
+    channels_last = found.network == "lenet"  # faster on one thread (results/bench/settings.json)
     options = replace(found.optimizer, **optimizer or {})
     return replace(found, optimizer=options, **{"threads": 1, "channels_last": channels_last, **changes})
 

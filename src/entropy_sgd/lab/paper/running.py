@@ -56,7 +56,7 @@ def run(
     try:
         outcomes = jobs.run(missing, folder, at_once=at_once, console=console, ended=ended)
     except Interrupted as error:  # this command always resumes
-        raise Interrupted(error.exit_code - 128, str(error).replace("--resume", "the same command")) from None
+        raise Interrupted(error.signum, str(error).replace("--resume", "the same command")) from None
     failed = jobs.failures(outcomes, again="the same command")
     if failed is not None:
         raise failed

@@ -50,6 +50,9 @@ ABSENT = {
 NOTES = (".paper", ".chosen", ".source.path")
 """Settings that explain and decide nothing: a run is continued though they have changed."""
 
+REPLICAS = "recipe.optimizer.replicas"
+"""The setting with which a run may be continued though it has changed."""
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -73,12 +76,18 @@ def holds_run(path: Path) -> bool:
 
 
 def prepare(
-    path: Path, settings: Mapping[str, Any], *, resume: bool, overwrite: bool, ours: tuple[str, ...]
+    path: Path,
+    settings: Mapping[str, Any],
+    *,
+    resume: bool,
+    overwrite: bool,
+    ours: tuple[str, ...],
+    free: str = "",
 ) -> bool:
     """Make `path` ready for the run (or comparison) that `settings` decide; True if it continues one there.
 
-    A folder with anything else in it is refused. `resume` takes one with the same configuration, `overwrite`
-    deletes `ours` from it and nothing else.
+    A folder with anything else in it is refused. `resume` takes one with the same configuration, in which
+    only the setting `free` may differ; `overwrite` deletes `ours` from it and nothing else.
     """
     if resume and overwrite:
         raise LabError("--resume and --overwrite exclude each other")
@@ -106,7 +115,8 @@ def prepare(
         name = key.rpartition(".")[2]
         if name in ABSENT:
             before[key] = ABSENT[name]
-    different = [key for key in now | before if before.get(key) != now.get(key) and not key.endswith(NOTES)]
+    settled = (key for key in now | before if key != free and not key.endswith(NOTES))
+    different = [key for key in settled if before.get(key) != now.get(key)]
     if different:
         changes = "\n".join(f"  {key}: {before.get(key)} there, {now.get(key)} now" for key in different)
         edited = any(key.endswith(".source.sha256") for key in different)
@@ -125,7 +135,7 @@ class RunFolder:
     ) -> None:
         self.path = path
         decided = asdict(settings)
-        self.resumed = prepare(path, decided, resume=resume, overwrite=overwrite, ours=OURS)
+        self.resumed = prepare(path, decided, resume=resume, overwrite=overwrite, ours=OURS, free=REPLICAS)
         self.notes: list[str] = []
         here = environment.describe()
         here["threads"] = settings.recipe.threads or here["threads"]
@@ -136,6 +146,8 @@ class RunFolder:
                 for key in environment.DECIDES_BITS
                 if before.get(key) != here[key]
             ]
+            if flatten(read_json(path / CONFIG)["settings"]).get(REPLICAS) != flatten(decided).get(REPLICAS):
+                write_json(path / CONFIG, {"settings": decided, "environment": before})
         else:
             if settings.recipe.source is not None:
                 shutil.copyfile(settings.recipe.source.path, path / EXPERIMENT)

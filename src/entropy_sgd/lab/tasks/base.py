@@ -82,6 +82,10 @@ class Task(Protocol):
         """Continue from a `state_dict`."""
         ...
 
+    def begin_pass_after(self, state: dict[str, Any]) -> None:
+        """Start the pass over the data that follows the one of a `state_dict` of other shares."""
+        ...
+
 
 def spread(size: int, count: int | None) -> Tensor | slice:
     """`count` of `size` indices, evenly spaced: files are often sorted by class."""

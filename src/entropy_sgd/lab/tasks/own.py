@@ -170,6 +170,10 @@ class Own:
         """Continue from a `state_dict`."""
         self.batches.load_state_dict(state["batches"])
 
+    def begin_pass_after(self, state: dict[str, Any]) -> None:
+        """Start the pass over the data that follows the one of a `state_dict`."""
+        self.batches.begin_pass_after(state["batches"])
+
 
 class Subset:
     """Some of the samples."""

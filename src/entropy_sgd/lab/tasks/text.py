@@ -101,6 +101,11 @@ class LanguageModel:
         hidden = state["hidden"]
         self.hidden = None if hidden is None else (hidden[0].to(self.device), hidden[1].to(self.device))
 
+    def begin_pass_after(self, state: dict[str, Any]) -> None:
+        """Start the pass over the text that follows the one of a `state_dict`."""
+        self.batches.begin_pass_after(state["batches"])
+        self.hidden = None
+
 
 def _token_loss(outputs: tuple[Tensor, Any], targets: Tensor) -> Tensor:
     return functional.cross_entropy(outputs[0].flatten(0, 1), targets.flatten())

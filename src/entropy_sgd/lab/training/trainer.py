@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import math
 import time
+import warnings
 from contextlib import ExitStack, closing
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, fields
 from functools import partial
 from pathlib import Path
 
@@ -28,6 +29,7 @@ from entropy_sgd.lab.training.evaluation import judged_weights
 from entropy_sgd.lab.training.gradient import Gradient, generators, set_generators
 from entropy_sgd.lab.training.log import Log
 from entropy_sgd.lab.training.processes import Processes
+from entropy_sgd.lab.training.progress import Progress
 from entropy_sgd.lab.training.stop import StopSignals
 
 
@@ -60,19 +62,6 @@ def train(
         trainer = Trainer(settings, folder, processes, console, data_dir, device)
         trainer.resume()
         return trainer.run(checkpoint_seconds)
-
-
-@dataclass
-class Progress:
-    """How far a run is; part of its checkpoint."""
-
-    total: int
-    """Steps of the whole run; fewer than the recipe's epochs make, once `stop_at_loss` is reached."""
-    step: int = 0
-    seconds: float = 0.0
-    losses: float = 0.0
-    """Sum of the `count` losses since the last line of metrics.jsonl."""
-    count: int = 0
 
 
 class Trainer:
@@ -134,14 +123,42 @@ class Trainer:
             known = {field.name: saved[field.name] for field in fields(Progress) if field.name in saved}
             self.progress = Progress(**{"total": self.progress.total, **known})
             self.metrics_size = saved["metrics_size"]
-            own = saved if processes.lead else saved["others"][processes.rank - 1]
-            trained = own if self.replicas > 1 else saved
-            task.model.load_state_dict(trained["model"])
-            self.optimizer.load_state_dict(trained["optimizer"])
+            before = 1 + sum("model" in other for other in saved["others"])
+            if before == self.replicas:
+                own = saved if processes.lead else saved["others"][processes.rank - 1]
+                trained = own if self.replicas > 1 else saved
+                task.model.load_state_dict(trained["model"])
+                self.optimizer.load_state_dict(trained["optimizer"])
+            else:
+                own = self._change_replicas(saved, before)
             self.greeting.append(f"resumed at step {self.progress.step} of {self.progress.total}")
         self.greeting += [f"note: {note}" for note in self.notes]
         task.load_state_dict(own["task"])
         set_generators(own["generators"])
+
+    def _change_replicas(self, saved: Record, before: int) -> Record:
+        """Go on from a checkpoint of another number of replicas; the state this process has for itself.
+
+        All start from the mean x̄, with the next pass over the data; the budget counts gradients as ever.
+        """
+        self.progress.change_replicas(
+            before,
+            self.replicas,
+            cost=self.cost,
+            steps_per_epoch=self.steps_per_epoch,
+            epochs=self.recipe.epochs,
+        )
+        self.task.model.load_state_dict(saved["model"])
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "state_dict: of", UserWarning)  # the note below says it
+            self.optimizer.load_state_dict(saved["optimizer"])
+        self.task.begin_pass_after(saved["task"])
+        here = f"rank {self.processes.rank} step {self.progress.step}"
+        torch.manual_seed(seed_from(f"{self.settings.seed} {here}"))
+        self.greeting.append(
+            f"note: replicas were {before} and are {self.replicas} now: all start from the mean weights"
+        )
+        return {"task": self.task.state_dict(), "generators": generators()}
 
     def _wrap(self) -> None:
         """Let training batches go through DistributedDataParallel and the compiler, where they are wanted."""
@@ -211,6 +228,8 @@ class Trainer:
         pause = checkpoint_seconds
         while progress.step < progress.total:
             lr = self._step()
+            if progress.step == progress.total:
+                self.method.finish(self.optimizer)
             now = time.monotonic()
             progress.seconds = now - began
             self.display.advance(self.epoch, now)
@@ -255,12 +274,11 @@ class Trainer:
     @property
     def epoch(self) -> float:
         """Effective epochs so far."""
-        return self.progress.step / self.steps_per_epoch
+        return self.progress.epoch(self.steps_per_epoch)
 
     def _passes(self, period: float) -> bool:
         """Whether the last step reached a whole multiple of `period` effective epochs."""
-        steps, step = period * self.steps_per_epoch, self.progress.step
-        return math.floor(step / steps + 1e-9) > math.floor((step - 1) / steps + 1e-9)
+        return self.progress.passes(period, self.steps_per_epoch)
 
     # ---- in the lead alone, as the files are ----
 
@@ -327,7 +345,7 @@ class Trainer:
                 "test": task.judge("test") if settings.final else None,
                 "parameters": sum(parameter.numel() for parameter in task.model.parameters()),
                 "weights_sha256": checkpoint.digest(weights),
-                "gradient_evaluations": self.progress.step * self.cost * self.replicas,
+                "gradient_evaluations": self.progress.evaluations(self.cost * self.replicas),
                 "epochs": self.epoch,
                 "seconds": self.progress.seconds,
                 "peak_memory_bytes": environment.peak_memory(),

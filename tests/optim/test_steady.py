@@ -1,0 +1,92 @@
+"""A step that finds everything as the last one left it takes its lists; after any change it searches anew."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from entropy_sgd import EntropySGD
+
+Change = Callable[[list[torch.nn.Parameter], EntropySGD], object]
+
+
+def stepped(steps: int = 3, **options: object) -> tuple[list[torch.nn.Parameter], EntropySGD]:
+    params = [torch.nn.Parameter(torch.linspace(-1, 1, n)) for n in (5, 70)]
+    optimizer = EntropySGD(params, lr=1.0, L=10, **options)
+    for _ in range(steps):
+        step(params, optimizer)
+    return params, optimizer
+
+
+def step(params: list[torch.nn.Parameter], optimizer: EntropySGD) -> None:
+    optimizer.zero_grad()
+    sum(p.square().sum() for p in params if p.requires_grad).backward()
+    optimizer.step()
+
+
+def holds(optimizer: EntropySGD) -> bool:
+    steady = optimizer._steady
+    return steady is not None and steady.holds(optimizer.param_groups, optimizer.state, optimizer._watch)
+
+
+def write(params: list[torch.nn.Parameter], optimizer: EntropySGD) -> None:
+    with torch.no_grad():
+        params[0].zero_()
+
+
+def another_address(params: list[torch.nn.Parameter], optimizer: EntropySGD) -> None:
+    params[1].data = params[1].data.clone()
+
+
+def freeze(params: list[torch.nn.Parameter], optimizer: EntropySGD) -> None:
+    params[1].requires_grad_(False)
+
+
+def no_gradient(params: list[torch.nn.Parameter], optimizer: EntropySGD) -> None:
+    params[0].grad = None
+
+
+def another_group(params: list[torch.nn.Parameter], optimizer: EntropySGD) -> None:
+    optimizer.add_param_group({"params": [torch.nn.Parameter(torch.ones(3))]})
+
+
+def another_state(params: list[torch.nn.Parameter], optimizer: EntropySGD) -> None:
+    optimizer.state[params[0]] = dict(optimizer.state[params[0]])
+
+
+def load(params: list[torch.nn.Parameter], optimizer: EntropySGD) -> None:
+    optimizer.load_state_dict(optimizer.state_dict())
+
+
+def evaluate(params: list[torch.nn.Parameter], optimizer: EntropySGD) -> None:
+    optimizer.eval()
+    optimizer.train()
+
+
+CHANGES = [write, another_address, freeze, no_gradient, another_group, another_state, load, evaluate]
+
+
+def test_holds_within_a_cycle():
+    params, optimizer = stepped()
+    assert holds(optimizer)
+    for _ in range(7):  # to the cycle's end
+        step(params, optimizer)
+    assert not holds(optimizer)
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
+def test_breaks_with_any_change(change: Change):
+    params, optimizer = stepped()
+    change(params, optimizer)
+    assert not holds(optimizer)
+
+
+@pytest.mark.parametrize("inner_state", ["reset", "keep"])
+def test_same_weights_as_without(monkeypatch: pytest.MonkeyPatch, inner_state: str):
+    params, _ = stepped(25, inner_state=inner_state)
+    monkeypatch.setattr("entropy_sgd.optim.steady.Steady.holds", lambda *_: False)
+    searched, _ = stepped(25, inner_state=inner_state)
+    for p, q in zip(params, searched, strict=True):
+        assert torch.equal(p, q)
