@@ -18,8 +18,9 @@ from entropy_sgd.lab.cli.parse import parse
 from entropy_sgd.lab.cli.train import Train
 from entropy_sgd.lab.comparison.seeds import Spread
 from entropy_sgd.lab.paper import figures, kept, numbers, page, table
+from entropy_sgd.lab.paper.entry import Entry, Row
 from entropy_sgd.lab.paper.numbers import Number
-from entropy_sgd.lab.paper.rows import ROWS, TABLE_1, Entry, Row, entries
+from entropy_sgd.lab.paper.rows import ROWS, TABLE_1, entries
 from entropy_sgd.lab.paper.standing import command, stand
 from entropy_sgd.lab.paper.verdicts import verdict
 from entropy_sgd.lab.runs.folder import RunFolder, Settings

@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from entropy_sgd.lab import LabError, recipes
+from entropy_sgd.lab.paper.entry import Entry, Row
 from entropy_sgd.lab.paper.numbers import Number
-from entropy_sgd.lab.paper.rows import Entry, Row
 from entropy_sgd.lab.paper.running import run
 
 SMALL = {

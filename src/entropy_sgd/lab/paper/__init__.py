@@ -1,7 +1,8 @@
 """The paper's table and figures beside this project's runs.
 
 numbers.py    what the paper prints, and where
-rows.py       what is run for it, in order
+entry.py      what is declared of a run
+rows.py       what is run, in order
 kept.py       one small JSON file for each run that has ended
 verdicts.py   a result against the paper's, in standard errors
 standing.py   every row with what is kept of it

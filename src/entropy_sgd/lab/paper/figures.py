@@ -12,8 +12,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from entropy_sgd.lab import metrics, valley
+from entropy_sgd.lab.paper.entry import Entry
 from entropy_sgd.lab.paper.kept import Kept
-from entropy_sgd.lab.paper.rows import Entry
 from entropy_sgd.lab.paper.standing import Standing
 from entropy_sgd.lab.report.figures import COLOURS, STYLE
 from entropy_sgd.lab.spectra import figures as spectra
@@ -167,6 +167,7 @@ def _panel(panel: Panel, standings: Mapping[str, Standing], left: Any, right: An
                 label=f"{_label(curve, standing.finished)}, test",
             )  # fmt: skip
             heights.append(ours.mean)
+    drawn = {left: bool(left.lines), right: bool(heights)}
     marked = panel.marks or tuple(curve.loss for curve in panel.curves)
     seen: set[float] = set()
     for colour, key in zip(COLOURS, marked, strict=False):
@@ -180,7 +181,7 @@ def _panel(panel: Panel, standings: Mapping[str, Standing], left: Any, right: An
         if axes.get_legend_handles_labels()[0]:
             beside = {"loc": "upper left", "bbox_to_anchor": (1.01, 1.0)} if axes is right else {}
             axes.legend(fontsize="x-small", frameon=False, **beside)
-        if not axes.lines:  # but for error bars
+        if not drawn[axes]:
             axes.text(0.5, 0.5, "not run", transform=axes.transAxes, ha="center", color="0.5")
 
 

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any, cast
 
 from entropy_sgd.lab import LabError
-from entropy_sgd.lab.paper.rows import ROWS, Entry, Row, entries
+from entropy_sgd.lab.paper.entry import Entry, Row
+from entropy_sgd.lab.paper.rows import ROWS, entries
 from entropy_sgd.lab.recipes import Recipe
 from entropy_sgd.lab.runs.reading import Run, read_recipe
 from entropy_sgd.lab.runs.records import Record, flatten, read_json

@@ -13,7 +13,8 @@ from matplotlib.figure import Figure
 
 from entropy_sgd.lab import LabError
 from entropy_sgd.lab.paper import figures, table
-from entropy_sgd.lab.paper.rows import ROWS, Row
+from entropy_sgd.lab.paper.entry import Row
+from entropy_sgd.lab.paper.rows import ROWS
 from entropy_sgd.lab.paper.standing import Standing
 from entropy_sgd.lab.paper.table import Table
 from entropy_sgd.lab.report.figures import STYLE, svg
@@ -24,7 +25,7 @@ LEAD = (
     "gradient evaluations × batch / data size. A verdict is the difference of the means in standard errors "
     "(se) of that difference, agreeing up to 2; ours is s/√n over the seeds, the paper's its ± over √runs "
     "where it gives their number, else the ± itself; one seed takes the paper's for s. "
-    "Runs that diverge are counted, not averaged."
+    "Runs that diverge are counted, not averaged. Drawn by entropy-sgd paper from the files in results/paper."
 )
 CSS = """
 :root { color-scheme: light; }

@@ -9,8 +9,9 @@ from rich.console import Console
 
 from entropy_sgd.lab import Interrupted, jobs
 from entropy_sgd.lab.jobs import Job, Outcome
+from entropy_sgd.lab.paper.entry import Entry, Row
 from entropy_sgd.lab.paper.kept import file_name, keep
-from entropy_sgd.lab.paper.rows import ROWS, Entry, Row
+from entropy_sgd.lab.paper.rows import ROWS
 from entropy_sgd.lab.paper.standing import stand
 from entropy_sgd.lab.runs.folder import Settings
 from entropy_sgd.lab.runs.reading import read

@@ -8,7 +8,8 @@ from rich.console import Console
 from rich.table import Table as Grid
 
 from entropy_sgd.lab.paper import table
-from entropy_sgd.lab.paper.rows import ROWS, Row
+from entropy_sgd.lab.paper.entry import Row
+from entropy_sgd.lab.paper.rows import ROWS
 from entropy_sgd.lab.paper.standing import Standing
 from entropy_sgd.lab.training.display import say
 

@@ -10,9 +10,10 @@ from typing import cast
 from entropy_sgd.lab import recipes
 from entropy_sgd.lab.comparison.seeds import Difference, Spread, paired_difference, spread
 from entropy_sgd.lab.paper import kept
+from entropy_sgd.lab.paper.entry import Entry, Row
 from entropy_sgd.lab.paper.kept import Kept
 from entropy_sgd.lab.paper.numbers import Number
-from entropy_sgd.lab.paper.rows import ROWS, Entry, Row, entries
+from entropy_sgd.lab.paper.rows import ROWS, entries
 from entropy_sgd.lab.paper.verdicts import Verdict, verdict
 from entropy_sgd.lab.recipes import Recipe
 from entropy_sgd.lab.runs.records import Record, flatten

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from entropy_sgd.lab import metrics, recipes
 from entropy_sgd.lab.comparison.seeds import Spread
+from entropy_sgd.lab.paper.entry import Row
 from entropy_sgd.lab.paper.numbers import Number
-from entropy_sgd.lab.paper.rows import TABLE_1, Row
+from entropy_sgd.lab.paper.rows import TABLE_1
 from entropy_sgd.lab.paper.standing import Standing, command
 from entropy_sgd.lab.training.display import duration
 
