@@ -70,6 +70,10 @@ def test_verdicts_by_hand():
     # without a number of runs the paper's ± is its standard error; one seed has no deviation of its own
     alone = verdict(Spread(1.45, None, 1), replace(PAPER, runs=None))
     assert alone.errors == pytest.approx(0.06 / math.hypot(0.03, 0.03))
+    # that of two may be tiny by chance: the paper's is taken if it is larger
+    assert verdict(Spread(1.45, 0.001, 2), PAPER).errors == pytest.approx(
+        0.06 / math.hypot(0.03 / 2**0.5, 0.015)
+    )
 
 
 def test_the_table_says_what_the_runs_say(results):

@@ -24,7 +24,7 @@ LEAD = (
     "Chaudhari et al., Entropy-SGD (ICLR 2017), beside this project's runs. Epochs are effective epochs: "
     "gradient evaluations × batch / data size. A verdict is the difference of the means in standard errors "
     "(se) of that difference, agreeing up to 2; ours is s/√n over the seeds, the paper's its ± over √runs "
-    "where it gives their number, else the ± itself; one seed takes the paper's for s. "
+    "where it gives their number, else the ± itself; for one or two seeds s is at least the paper's ±. "
     "Runs that diverge are counted, not averaged. Drawn by entropy-sgd paper from the files in results/paper."
 )
 CSS = """

@@ -1,8 +1,8 @@
 """A result against the paper's: agrees, better or worse, in standard errors of the difference.
 
 The standard error of our mean is s/√n over the n seeds. The paper's is its ± divided by √runs where the text
-gives the number of runs, and the ± itself where it does not. One seed has no s: the paper's ± is taken
-for it.
+gives the number of runs, and the ± itself where it does not. One seed has no s, and that of two may be tiny
+by chance: there s is at least the paper's ±.
 """
 
 from __future__ import annotations
@@ -16,6 +16,9 @@ from entropy_sgd.lab.paper.numbers import Number
 
 LIMIT = 2.0
 """Standard errors up to which a difference is called chance."""
+
+FEW = 3
+"""Seeds from which on their own deviation is trusted."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +35,9 @@ class Verdict:
 
 def verdict(ours: Spread, paper: Number) -> Verdict:
     """The result of `ours.count` seeds beside the paper's number."""
-    deviation = paper.deviation if ours.deviation is None else ours.deviation
+    deviation = ours.deviation or 0.0
+    if ours.count < FEW:
+        deviation = max(deviation, paper.deviation)
     theirs = paper.deviation / math.sqrt(paper.runs or 1)
     error = math.hypot(deviation / math.sqrt(ours.count), theirs)
     errors = (ours.mean - paper.mean) / error
