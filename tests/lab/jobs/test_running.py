@@ -19,7 +19,7 @@ from rich.console import Console
 
 from entropy_sgd.lab import LabError, jobs, recipes
 from entropy_sgd.lab.comparison.comparison import Comparison, run
-from entropy_sgd.lab.jobs import child, running
+from entropy_sgd.lab.jobs import attempt, child, running
 from entropy_sgd.lab.jobs.lease import NAME
 from entropy_sgd.lab.runs.folder import Settings
 
@@ -143,7 +143,8 @@ def test_kills_and_signals_change_no_bit(tmp_path):
     assert len(bits(whole)) == 2
 
 
-def test_a_process_that_is_killed_again_and_again_is_a_failure(tmp_path):
+def test_a_process_that_is_killed_again_and_again_is_a_failure(tmp_path, monkeypatch):
+    monkeypatch.setattr(attempt, "RETRIES", 1)
     file = tmp_path / "mine.py"
     file.write_text("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n")
     source = recipes.Source(str(file), "experiment", "0" * 64)

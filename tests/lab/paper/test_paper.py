@@ -14,6 +14,7 @@ import pytest
 
 from entropy_sgd.lab import LabError, recipes
 from entropy_sgd.lab.cli import main
+from entropy_sgd.lab.cli.completion import candidates
 from entropy_sgd.lab.cli.parse import parse
 from entropy_sgd.lab.cli.train import Train
 from entropy_sgd.lab.comparison.seeds import Spread
@@ -219,3 +220,27 @@ def test_nonsense_is_refused(tmp_path, monkeypatch, capsys):
         assert message in capsys.readouterr().err
     assert main(["paper"]) == 0  # without any results: all is not run
     assert f"0 of {sum(len(entry.seeds) for entry in ROWS[0].entries)}" in capsys.readouterr().out
+
+
+def test_as_json(tmp_path, capfd):
+    out = [
+        "--results",
+        str(RESULTS / "paper"),
+        "--spectra",
+        str(tmp_path),
+        "--out",
+        str(tmp_path / "page.html"),
+    ]
+    assert main(["paper", *out, "--json"]) == 0
+    found = json.loads(capfd.readouterr().out)
+    adam = found["entries"][0]
+    assert (adam["entry"], adam["seeds"][:2], adam["judged"]) == ("mnistfc-adam", [0, 1], "test error")
+    assert adam["paper"][0]["number"]["mean"] == 1.39
+    assert adam["paper"][0]["verdict"]["word"] in ("agrees", "better", "worse")
+    assert found["pages"] == [str(tmp_path / "page.html")]
+
+
+def test_completion_knows_actions_and_rows():
+    assert candidates(["paper", "r"]) == ["run"]
+    assert candidates(["paper", "run", "lenet", "sg"]) == ["sgld"]
+    assert "--jobs" in candidates(["paper", "run", "--"])

@@ -14,11 +14,13 @@ from importlib import import_module
 
 from entropy_sgd import __version__
 from entropy_sgd.lab import LabError, unknown
+from entropy_sgd.lab.cli import output
 
 COMMANDS = {
     "demo": ("compare", "SGD, Adam and Entropy-SGD on real digits, offline, in three minutes, with a report"),
     "train": ("train", "train one network by one method: entropy-sgd train lenet --method entropy-sgd"),
     "compare": ("compare", "several methods and seeds at equal budgets: entropy-sgd compare lenet"),
+    "tune": ("tune", "the best settings of several methods, searched fairly: entropy-sgd tune lenet"),
     "report": ("report", "one HTML page from the folders of runs"),
     "data": ("data", "list, fetch or verify the data"),
     "spectrum": (
@@ -29,13 +31,14 @@ COMMANDS = {
     "flatness": ("landscape", "spectra and local entropies by recipe, over seeds"),
     "figures": ("landscape", "the paper's Fig. 1 and Fig. 3 from measured spectra"),
     "paper": ("paper", "the paper's table and figures beside this project's runs; `paper run` makes those"),
+    "completion": ("completion", "what TAB completes, for bash, zsh and fish"),
     "valley": ("report", "draw local entropy on the valleys of the paper's Fig. 2"),
 }
 """The module of each command, which has a function of its name, and what it does."""
 
 
-def command(name: str) -> Callable[[list[str]], None]:
-    """The function of a command; its module is imported when it is asked for."""
+def command(name: str) -> Callable[[list[str]], object]:
+    """The function of a command, which returns its result; its module is imported when it is asked for."""
     module = import_module(f"{__name__}.{COMMANDS[name][0]}")
     return getattr(module, name.replace("-", "_"))
 
@@ -51,7 +54,7 @@ def usage() -> str:
             "",
             *lines,
             "",
-            "entropy-sgd COMMAND --help explains a command.",
+            "entropy-sgd COMMAND --help explains a command; with --json it prints its result as JSON.",
         ]
     )
 
@@ -72,7 +75,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise LabError(
                 f"only train runs under torchrun, in several processes: start {given[0]} by itself"
             )
-        command(given[0])(given[1:])
+        run, rest = command(given[0]), given[1:]
+        if output.FLAG in rest and given[0] != "completion" and not {"-h", "--help"} & set(rest):
+            output.as_json(run, [argument for argument in rest if argument != output.FLAG])
+        else:
+            run(rest)
     except LabError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code

@@ -9,6 +9,7 @@ from typing import Annotated
 import tyro
 
 from entropy_sgd.lab import LabError, recipes
+from entropy_sgd.lab.cli import hints
 from entropy_sgd.lab.cli.parse import find, override, parse, recipe_list
 from entropy_sgd.lab.recipes import Family, Recipe
 from entropy_sgd.lab.recipes.family import at_equal_budgets
@@ -79,23 +80,28 @@ def chosen_recipes(family: Family, options: Compare) -> list[Recipe]:
     return at_equal_budgets(chosen, options.budget)
 
 
-def compare(arguments: list[str]) -> None:
-    """Run `entropy-sgd compare` with these arguments."""
+def compare(arguments: list[str]) -> object:
+    """Run `entropy-sgd compare` with these arguments; what comparison.json holds."""
     if not arguments or arguments[0].startswith("-"):
         usage = "usage: entropy-sgd compare NETWORK [--methods …] [--seeds …] [OPTIONS]"
         if arguments and arguments[0] in ("-h", "--help"):
-            print(f"{usage}\n\n{recipe_list()}\n\nentropy-sgd compare NETWORK --help shows the options.")
-            return
+            then = "entropy-sgd compare NETWORK --help shows the options."
+            print(hints.overview(usage, hints.of_compare("lenet"), then))
+            return None
         raise LabError(f"the name of a network must come first. {usage}\n{recipe_list()}")
     family = find(arguments[0])  # an unknown network is refused before its options are read
-    options = parse(Compare, arguments[1:], f"compare {arguments[0]}")
+    hints.refuse_fields(arguments[1:], Compare, family, "compare")
+    described = hints.described(hints.of_compare(arguments[0]), Compare)
+    options = parse(Compare, arguments[1:], f"compare {arguments[0]}", description=described)
     chosen = chosen_recipes(family, options)
 
-    from entropy_sgd.lab.comparison.comparison import Comparison, run
+    from entropy_sgd.lab.comparison.comparison import RESULT, Comparison, run
+    from entropy_sgd.lab.runs.records import read_json
 
+    out = options.out or Path("runs") / f"compare-{family.name}"
     run(
         Comparison(tuple(chosen), options.seeds, options.final),
-        options.out or Path("runs") / f"compare-{family.name}",
+        out,
         resume=options.resume,
         overwrite=options.overwrite,
         data_dir=options.data_dir,
@@ -103,20 +109,23 @@ def compare(arguments: list[str]) -> None:
         at_once=options.jobs,
         dask=options.dask,
     )
+    return {"folder": out, **read_json(out / RESULT)}
 
 
-def demo(arguments: list[str]) -> None:
-    """Run `entropy-sgd demo` with these arguments."""
+def demo(arguments: list[str]) -> object:
+    """Run `entropy-sgd demo` with these arguments; the rows of the table and the report."""
     options = parse(Demo, arguments, "demo")
 
     from entropy_sgd.lab.comparison.comparison import Comparison, run
     from entropy_sgd.lab.report import write
 
-    run(
+    rows = run(
         Comparison(recipes.family("demo").written, (0, 1, 2)),
         options.out,
         resume=not options.overwrite,
         overwrite=options.overwrite,
         at_once=None,
     )
-    print(f"report: {write([options.out], options.out / 'report')}")
+    page = write([options.out], options.out / "report")
+    print(f"report: {page}")
+    return {"folder": options.out, "rows": rows, "report": page}

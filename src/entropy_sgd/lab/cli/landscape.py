@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 
@@ -77,42 +77,46 @@ class Figures:
     """Folder for the figures."""
 
 
-def spectrum(arguments: list[str]) -> None:
-    """Run `entropy-sgd spectrum` with these arguments."""
+def spectrum(arguments: list[str]) -> object:
+    """Run `entropy-sgd spectrum` with these arguments; the measurements."""
     options = parse(Spectra, arguments, "spectrum")
-    _measure("spectrum", options, arguments, options.checkpoint)
+    return _measure("spectrum", options, arguments, options.checkpoint)
 
 
-def local_entropy(arguments: list[str]) -> None:
-    """Run `entropy-sgd local-entropy` with these arguments."""
-    _measure("local-entropy", parse(LocalEntropies, arguments, "local-entropy"), arguments)
+def local_entropy(arguments: list[str]) -> object:
+    """Run `entropy-sgd local-entropy` with these arguments; the measurements."""
+    return _measure("local-entropy", parse(LocalEntropies, arguments, "local-entropy"), arguments)
 
 
-def flatness(arguments: list[str]) -> None:
-    """Run `entropy-sgd flatness` with these arguments."""
+def flatness(arguments: list[str]) -> object:
+    """Run `entropy-sgd flatness` with these arguments; what its file holds."""
     options = parse(Flatness, arguments, "flatness")
     if not options.files:
         raise LabError("name at least one file or folder: entropy-sgd flatness FILE…")
 
+    from entropy_sgd.lab.runs.records import read_json
     from entropy_sgd.lab.spectra.flatness import compare
 
     compare(list(options.files), options.out, options.baseline)
     print(options.out)
+    return {"file": options.out, **read_json(options.out)}
 
 
-def figures(arguments: list[str]) -> None:
-    """Run `entropy-sgd figures` with these arguments."""
+def figures(arguments: list[str]) -> object:
+    """Run `entropy-sgd figures` with these arguments; what it wrote."""
     options = parse(Figures, arguments, "figures")
 
     from entropy_sgd.lab.spectra.figures import write
 
-    for line in write(options.folder, options.out):
+    lines = list(write(options.folder, options.out))
+    for line in lines:
         print(line)
+    return {"files": lines}
 
 
 def _measure(
     name: str, options: Spectra | LocalEntropies, arguments: list[str], rows: Path | None = None
-) -> None:
+) -> object:
     """Measure the runs and show a table of what each file holds."""
     if not options.runs:
         raise LabError(f"name at least one folder of a run: entropy-sgd {name} RUN…")
@@ -124,7 +128,13 @@ def _measure(
     from entropy_sgd.lab.spectra.show import show
 
     console = Console()
-    measure(
+    files: list[Path] = []
+
+    def said(path: Path, record: dict[str, Any]) -> None:
+        files.append(path)
+        show(console, path, record)
+
+    records = measure(
         collect(options.runs),
         options.how,
         options.out,
@@ -132,5 +142,6 @@ def _measure(
         overwrite=options.overwrite,
         rows=rows,
         data_dir=options.data_dir,
-        said=lambda path, record: show(console, path, record),
+        said=said,
     )
+    return {"measurements": [{"file": path, **each} for path, each in zip(files, records, strict=True)]}

@@ -63,34 +63,33 @@ class Keep:
     """Replace what is kept of another run with the same seed."""
 
 
-def paper(arguments: list[str]) -> None:
-    """Run `entropy-sgd paper` with these arguments."""
-    actions = {"run": _run, "keep": _keep}
+def paper(arguments: list[str]) -> object:
+    """Run `entropy-sgd paper` with these arguments; where it stands, or the files that were kept."""
     if not arguments or arguments[0].startswith("-"):
-        _show(arguments)
-    elif arguments[0] in actions:
-        actions[arguments[0]](arguments[1:])
-    else:
-        raise unknown("action of paper", arguments[0], actions)
+        return _show(arguments)
+    if arguments[0] not in ACTIONS:
+        raise unknown("action of paper", arguments[0], ACTIONS)
+    return ACTIONS[arguments[0]](arguments[1:])
 
 
-def _show(arguments: list[str]) -> None:
+def _show(arguments: list[str]) -> object:
     options = parse(Paper, arguments, "paper")
 
     from rich.console import Console
 
     from entropy_sgd.lab.paper import page
     from entropy_sgd.lab.paper.show import show
-    from entropy_sgd.lab.paper.standing import stand
+    from entropy_sgd.lab.paper.standing import records, stand
 
     page.check(options.out)
     standings = stand(options.results)
     show(Console(), standings)
     for path in options.out:
         print(page.write(standings, options.spectra, path))
+    return {"entries": records(standings), "pages": options.out}
 
 
-def _run(arguments: list[str]) -> None:
+def _run(arguments: list[str]) -> object:
     options = parse(Run, arguments, "paper run")
 
     from entropy_sgd.lab.paper.rows import ROWS
@@ -102,7 +101,7 @@ def _run(arguments: list[str]) -> None:
 
     from entropy_sgd.lab.paper.running import run
 
-    run(
+    found = run(
         tuple(row for row in ROWS if row.name in (options.rows or known)),
         options.results,
         options.runs,
@@ -110,9 +109,10 @@ def _run(arguments: list[str]) -> None:
         data_dir=options.data_dir,
         device=options.device,
     )
+    return {"kept": found}
 
 
-def _keep(arguments: list[str]) -> None:
+def _keep(arguments: list[str]) -> object:
     options = parse(Keep, arguments, "paper keep")
     if not options.runs:
         raise LabError("name at least one folder of a run: entropy-sgd paper keep RUN…")
@@ -120,5 +120,9 @@ def _keep(arguments: list[str]) -> None:
     from entropy_sgd.lab.paper.kept import keep
     from entropy_sgd.lab.runs.reading import read
 
-    for path in options.runs:
-        print(keep(read(path), options.results, overwrite=options.overwrite))
+    found = [keep(read(path), options.results, overwrite=options.overwrite) for path in options.runs]
+    print("\n".join(map(str, found)))
+    return {"kept": found}
+
+
+ACTIONS = {"run": _run, "keep": _keep}

@@ -20,11 +20,13 @@ class Job:
     data_dir: Path | None = None
     device: str = "auto"
     checkpoint_seconds: float = 30.0
+    label: str = ""
+    """What it is called; by default its recipe."""
 
     @property
     def title(self) -> str:
-        """As a run is called in messages."""
-        return f"{self.settings.recipe.name} seed {self.settings.seed}"
+        """As the run is called in messages."""
+        return f"{self.label or self.settings.recipe.name} seed {self.settings.seed}"
 
 
 @dataclass(frozen=True)

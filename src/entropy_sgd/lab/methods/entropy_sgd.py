@@ -30,6 +30,7 @@ class EntropySGD(AroundAlgorithm1[EntropySGDOptions]):
     name = "entropy-sgd"
     options = EntropySGDOptions
     search = {"lr": Range(0.1, 2.0, log=True), "momentum": MOMENTA, **SEARCH}
+    rate = "inner_lr"  # SGD's; the outer rate is about 1, which moves x to μ
 
     def defaults(self, hints: Hints) -> EntropySGDOptions:
         return EntropySGDOptions(lr=1.0, momentum=hints.outer_momentum, **inner_defaults(hints))

@@ -50,6 +50,7 @@ class Parle(AroundAlgorithm1[ParleOptions]):
         "rho1": Range(1e-6, 1e-2, log=True),
         **SEARCH,
     }
+    rate = "inner_lr"  # SGD's; the outer rate is about 1, which moves x to μ
 
     def defaults(self, hints: Hints) -> ParleOptions:
         """Parle's scoping and number of replicas; L = 25; the growth of 1/(2B) is that of 500 batches."""

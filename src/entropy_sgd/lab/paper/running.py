@@ -29,11 +29,11 @@ def run(
     data_dir: Path | None = None,
     device: str = "auto",
     console: Console | None = None,
-) -> None:
+) -> list[Path]:
     """Make the missing runs of `rows` in `folder`, in order, and keep each in `results` when it ends.
 
     A run that is kept is never made again, one that diverged included: it would diverge again. `known` are
-    all rows that `results` may have runs of.
+    all rows that `results` may have runs of. Returns the files that were written.
     """
     console = console or Console()
     missing = [
@@ -48,11 +48,13 @@ def run(
     ]
     if not missing:
         say(console, f"nothing is missing: every run is kept in {results}")
-        return
+        return []
+    kept: list[Path] = []
 
     def ended(outcome: Outcome) -> None:
         if outcome.summary is not None:
-            say(console, f"kept: {keep(read(outcome.job.folder), results, known)}")
+            kept.append(keep(read(outcome.job.folder), results, known))
+            say(console, f"kept: {kept[-1]}")
 
     try:
         outcomes = jobs.run(missing, folder, at_once=at_once, console=console, ended=ended)
@@ -61,6 +63,7 @@ def run(
     failed = jobs.failures(outcomes, again="the same command")
     if failed is not None:
         raise failed
+    return kept
 
 
 def _missing(rows: tuple[Row, ...], results: Path, known: tuple[Row, ...]) -> Iterator[tuple[Entry, int]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import cast
@@ -81,6 +81,28 @@ def stand(folder: Path, rows: tuple[Row, ...] = ROWS) -> dict[str, Standing]:
         entry.key: Standing(entry, tuple(mine[entry.key]), _difference(entry, mine))
         for entry in entries(rows)
     }
+
+
+def records(standings: Mapping[str, Standing]) -> list[Record]:
+    """The same as JSON has it."""
+    return [
+        {
+            "entry": key,
+            "command": command(standing.entry),
+            "seeds": [run.seed for run in standing.finished],
+            "diverged": [run.seed for run in standing.runs if not run.finished],
+            "missing": standing.missing,
+            "judged": f"{standing.part} {standing.entry.recipe.metric}",
+            "result": standing.result(),
+            "epochs": standing.epochs,
+            "difference": standing.difference,
+            "against": standing.entry.against or None,
+            "paper": [
+                {"number": number, "verdict": standing.verdict(number)} for number in standing.entry.paper
+            ],
+        }
+        for key, standing in standings.items()
+    ]
 
 
 def _difference(entry: Entry, runs: dict[str, list[Kept]]) -> Difference | None:
