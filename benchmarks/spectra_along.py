@@ -73,12 +73,18 @@ def draw(results: Path, out: Path) -> None:
         for (network, known), (left, right) in zip(NETWORKS.items(), grid, strict=True):
             files = sorted(results.glob(f"{network}-*.json"))
             points = sorted((read_json(path) for path in files), key=lambda found: found["updates"])
-            if not points:
-                continue
+            whole = [found for path in sorted((ROOT / "results" / "spectra").glob(f"{network}-*.json"))
+                     if (found := read_json(path))["method"] == "exact"]  # fmt: skip
             losses = [found["loss"] for found in points]
             for colour, threshold in zip(COLOURS, thresholds, strict=False):
                 shares = [100 * found["spectrum"]["near_zero"][threshold] for found in points]
                 left.plot(losses, shares, "o-", color=colour, label=f"|λ| < {float(threshold):g}")
+                exact = [(found["loss"], 100 * found["spectrum"]["near_zero"][threshold]) for found in whole]
+                left.plot(*zip(*exact, strict=True), "D", color=colour, markersize=7, fillstyle="none")
+            for side, mark in (("maximum", 1), ("minimum", -1)):
+                ends = [mark * found["spectrum"][side] for found in whole]
+                right.plot([found["loss"] for found in whole], ends, "D", color="0.3", fillstyle="none")
+            left.plot([], [], "D", color="0.3", fillstyle="none", label="all eigenvalues, exactly")
             left.axhline(100 * known["paper"][0], color="0.3", linestyle=":", label=known["paper"][1])
             for found in points:
                 share = 100 * found["spectrum"]["near_zero"]["0.01"]
