@@ -77,7 +77,8 @@ def draw(results: Path, out: Path) -> None:
                      if (found := read_json(path))["method"] == "exact"]  # fmt: skip
             losses = [found["loss"] for found in points]
             for colour, threshold in zip(COLOURS, thresholds, strict=False):
-                shares = [100 * found["spectrum"]["near_zero"][threshold] for found in points]
+                # no node of Lanczos lies so near to zero: the share is not known
+                shares = [100 * found["spectrum"]["near_zero"][threshold] or math.nan for found in points]
                 left.plot(losses, shares, "o-", color=colour, label=f"|λ| < {float(threshold):g}")
                 exact = [(found["loss"], 100 * found["spectrum"]["near_zero"][threshold]) for found in whole]
                 left.plot(*zip(*exact, strict=True), "D", color=colour, markersize=7, fillstyle="none")
