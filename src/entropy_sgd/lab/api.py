@@ -33,6 +33,7 @@ def train(
     overwrite: bool = False,
     data_dir: Path | None = None,
     device: str = "auto",
+    keep_weights: int = 0,
     console: Console | None = None,
     **changes: Any,
 ) -> dict[str, Any]:
@@ -50,6 +51,7 @@ def train(
         overwrite: replace the run in the folder.
         data_dir: where the paper's data are.
         device: cpu, cuda, …; auto takes a GPU if there is one.
+        keep_weights: how many times along the run the judged weights are kept, for `entropy-sgd landscape`.
         console: where to print; `rich.console.Console(quiet=True)` prints nothing.
         **changes: other fields of the recipe, such as `epochs=5` or `batch_size=64`.
 
@@ -60,7 +62,7 @@ def train(
     recipe = _changed(_family(what).recipe(method), optimizer, changes)
     settings = Settings(recipe if budget is None else recipe.stretched(budget), seed, final)
     folder = RunFolder(Path(out), settings, resume=resume, overwrite=overwrite)
-    return run(settings, folder, data_dir=data_dir, device=device, console=console)
+    return run(settings, folder, data_dir=data_dir, device=device, keep_weights=keep_weights, console=console)
 
 
 def compare(

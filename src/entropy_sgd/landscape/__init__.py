@@ -5,7 +5,7 @@
   `fisher_diagonal` the paper's proxy.
 - Local entropy, the paper's objective: `local_entropy`, `network_local_entropy`, `laplace_expansion`.
 - Other measures of flatness: `local_energy`, `adaptive_sharpness`, `local_learning_coefficient`.
-- Slices of the loss: `line` and `plane`.
+- Slices of the loss: `line` and `plane`, and `principal_directions` of a run for the latter.
 - The paper's theory: `smoothness_factor`, `stability_bound`, `stability_ratio`.
 """
 
@@ -27,6 +27,7 @@ from entropy_sgd.landscape.quadrature import local_entropy
 from entropy_sgd.landscape.sharpness import AdaptiveSharpness, adaptive_sharpness
 from entropy_sgd.landscape.slices import Line, Plane, line, plane
 from entropy_sgd.landscape.theory import smoothness_factor, stability_bound, stability_ratio
+from entropy_sgd.landscape.trajectory import Trajectory, principal_directions
 
 __all__ = [
     "AdaptiveSharpness",
@@ -38,6 +39,7 @@ __all__ = [
     "NetworkLocalEntropy",
     "Plane",
     "SpectralDensity",
+    "Trajectory",
     "adaptive_sharpness",
     "fisher_diagonal",
     "hessian_eigenvalues",
@@ -49,6 +51,7 @@ __all__ = [
     "local_learning_coefficient",
     "network_local_entropy",
     "plane",
+    "principal_directions",
     "slices",
     "smoothness_factor",
     "spectra_by_layer",

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from entropy_sgd.arguments import count, positive
-from entropy_sgd.landscape.density import lanczos_quadrature, random_probes
+from entropy_sgd.landscape.density import SpectralDensity, lanczos_quadrature, random_probes
 from entropy_sgd.landscape.gibbs_chains import PIECES
 from entropy_sgd.landscape.lanczos import Krylov, block_lanczos
 from entropy_sgd.landscape.objective import Batches, LossFunction, objective
@@ -43,6 +43,11 @@ class LaplaceExpansion:
     shorter: Krylov | None
     """The same without the last tenth of the steps; None if further steps would change nothing."""
     probes: int
+
+    @property
+    def density(self) -> SpectralDensity:
+        """The spectral density of the Hessian, from the same products."""
+        return lanczos_quadrature(self.krylov, self.probes)
 
     def local_entropy(self, gamma: float) -> NetworkLocalEntropy:
         """F(x, gamma), without further products.

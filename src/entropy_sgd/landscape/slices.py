@@ -92,6 +92,7 @@ def plane(
     *,
     radius: float = 1.0,
     points: int = 21,
+    positions: tuple[Tensor, Tensor] | None = None,
     directions: tuple[Weights, Weights] | None = None,
     seed: int = 0,
     error_fn: ErrorFunction | None = None,
@@ -106,7 +107,9 @@ def plane(
         batches: a re-iterable of `(inputs, targets)`.
         radius: the largest multiple of each direction, on both sides.
         points: positions along each direction (odd numbers include the origin).
-        directions: two directions, each like `start` of `line`; defaults to filter-normalised random ones.
+        positions: the multiples of the first and of the second direction, in place of `radius` and `points`.
+        directions: two directions, each like `start` of `line`; defaults to filter-normalised random ones;
+            see also `principal_directions`.
         seed: of the random directions; torch's global generator is not used.
         error_fn: as for `line`.
         dtype: as for `line`.
@@ -115,18 +118,23 @@ def plane(
     Returns:
         A `Plane`.
     """
-    radius, points = positive("radius", radius), count("points", points, least=2)
-    side = torch.linspace(-radius, radius, points, dtype=torch.float64)
+    if positions is None:
+        radius, points = positive("radius", radius), count("points", points, least=2)
+        side = torch.linspace(-radius, radius, points, dtype=torch.float64)
+        positions = side, side.clone()
+    first, second = (torch.as_tensor(side, dtype=torch.float64).flatten() for side in positions)
+    if not len(first) or not len(second):
+        raise ValueError(f"positions must not be empty, got {len(first)} and {len(second)}")
     with objective(model, loss_fn, batches, dtype) as f:
         if directions is None:
             stream = generator(seed)
             a, b = (random_direction(model, stream).to(f.device, f.dtype) for _ in range(2))
         else:
             a, b = (_vector("directions", direction, model, f) for direction in directions)
-        grid = (f.weights + float(p) * a + float(q) * b for p in side for q in side)
-        loss, error = _measure(f, grid, points**2, error_fn, Progress("plane", progress))
-        square = (points, points)
-        return Plane(side, side.clone(), loss.view(square), None if error is None else error.view(square))
+        grid = (f.weights + float(p) * a + float(q) * b for p in first for q in second)
+        shape = (len(first), len(second))
+        loss, error = _measure(f, grid, len(first) * len(second), error_fn, Progress("plane", progress))
+        return Plane(first, second, loss.view(shape), None if error is None else error.view(shape))
 
 
 def random_direction(model: nn.Module, stream: torch.Generator) -> Tensor:

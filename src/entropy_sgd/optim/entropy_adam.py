@@ -43,6 +43,7 @@ class EntropyAdam(LocalEntropy):
         foreach: as in `torch.optim`, for both loops; by default the fastest path that applies.
         fused: as in `torch.optim`, for both loops: the compiled Langevin step, torch's fused outer update.
         monitor: measure what `diagnostics()` reports, see `LocalEntropy`.
+        anneal: `"outer"`: a scheduler moves `lr` alone; `"inner"`: `inner_lr` in its place; `"both"`.
         state_dtype: torch.bfloat16 keeps mu and the inner momentum in 16 bits, see `LocalEntropy`.
     """
 
@@ -74,6 +75,7 @@ class EntropyAdam(LocalEntropy):
         fused: bool | None = None,
         monitor: bool = True,
         state_dtype: torch.dtype | None = None,
+        anneal: str = "outer",
     ) -> None:
         self._own = {"lr": lr, "betas": betas, "eps": eps, "amsgrad": amsgrad}
         super().__init__(
@@ -100,6 +102,7 @@ class EntropyAdam(LocalEntropy):
             fused=fused,
             monitor=monitor,
             state_dtype=state_dtype,
+            anneal=anneal,
         )
 
     def _check_group(self, group: dict[str, Any]) -> None:

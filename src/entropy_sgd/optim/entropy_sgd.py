@@ -48,6 +48,7 @@ class EntropySGD(LocalEntropy):
         foreach: as in `torch.optim`, for both loops; by default the fastest path that applies.
         fused: as in `torch.optim`, for both loops: the compiled Langevin step, torch's fused outer update.
         monitor: measure what `diagnostics()` reports, see `LocalEntropy`.
+        anneal: `"outer"`: a scheduler moves `lr` alone; `"inner"`: `inner_lr` in its place; `"both"`.
         state_dtype: torch.bfloat16 keeps mu and the inner momentum in 16 bits, see `LocalEntropy`.
     """
 
@@ -78,6 +79,7 @@ class EntropySGD(LocalEntropy):
         fused: bool | None = None,
         monitor: bool = True,
         state_dtype: torch.dtype | None = None,
+        anneal: str = "outer",
     ) -> None:
         self._own = {"lr": lr, "momentum": momentum, "nesterov": nesterov}
         super().__init__(
@@ -104,6 +106,7 @@ class EntropySGD(LocalEntropy):
             fused=fused,
             monitor=monitor,
             state_dtype=state_dtype,
+            anneal=anneal,
         )
 
     def _check_group(self, group: dict[str, Any]) -> None:

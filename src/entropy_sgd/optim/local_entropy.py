@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from entropy_sgd import arguments
-from entropy_sgd.optim import scoping, sharding
+from entropy_sgd.optim import annealing, scoping, sharding
 from entropy_sgd.optim.inner_optimizer import InnerOptimizer, check_hosted, name_of
 from entropy_sgd.optim.options import (
     COMMON_OPTIONS,
@@ -58,6 +58,8 @@ class LocalEntropy(Saving):
         inner_state: `"reset"` starts momentum and moments of the inner loop at zero in each cycle; `"keep"`
             lets them live on from cycle to cycle.
         inner_lr: step size eta' of the Langevin steps; the paper never anneals it.
+        anneal: what a scheduler on `lr` moves: `"outer"`, the outer rate, as in the paper; `"inner"`, the
+            step size `inner_lr` in its place, by the same factor; `"both"`.
         inner_momentum: momentum in the inner loop; `"sghmc"` and `"sgnht"` have the friction 1 - momentum.
         inner_nesterov: Nesterov's form of it, for `"sgd"`; with a momentum of zero, the plain step.
         inner_betas: Adam's coefficients for `inner="adam"`.
@@ -110,6 +112,7 @@ class LocalEntropy(Saving):
         fused: bool | None = None,
         monitor: bool = True,
         state_dtype: torch.dtype | None = None,
+        anneal: str = "outer",
     ) -> None:
         check_hosted("outer", outer, outer_options)
         if issubclass(outer, LocalEntropy):
@@ -157,6 +160,8 @@ class LocalEntropy(Saving):
             "foreach": foreach,
             "fused": fused,
             "state_dtype": state_dtype,
+            "anneal": anneal,
+            annealing.BASE: None,
         }
         if not self._hosts_inner:  # an optimizer inside brings options of its own
             defaults |= rule_options
@@ -175,6 +180,7 @@ class LocalEntropy(Saving):
         self._outer = OuterOptimizer(self, outer, arguments.plain(outer_options or {}), taken)
         for group in self.param_groups:
             sharding.check_group_params(group)
+            annealing.remember(group)
 
     @property
     def outer(self) -> Optimizer:
@@ -203,6 +209,7 @@ class LocalEntropy(Saving):
             check_state_dtype(added)
             for hosted in self._hosted:
                 hosted.add_param_group(added)
+            annealing.remember(added)
         except Exception:
             self.param_groups.remove(added)
             raise
@@ -248,15 +255,18 @@ class LocalEntropy(Saving):
         if steady is None or not steady.holds(self.param_groups, self.state, self._watch):
             steady = self._steady = None
             self._notice()
-        try:
-            stepped = self._langevin(loss, steady)
-        except RuntimeError:
-            self._check_shapes()
-            raise
-        if stepped:
-            common["inner_step"] += 1
-            if common["inner_step"] >= common["L"]:
+        with annealing.applied(self.param_groups):
+            try:
+                stepped = self._langevin(loss, steady)
+            except RuntimeError:
+                self._check_shapes()
+                raise
+            common["inner_step"] += stepped
+            whole = stepped and common["inner_step"] >= common["L"]
+            if whole:
                 self._update()
+        if stepped:
+            if whole:
                 self._steady = None
                 self._watch.record(self._taking_part())
             elif steady is not None:
@@ -315,7 +325,8 @@ class LocalEntropy(Saving):
             try:
                 for group, then in zip(self.param_groups, self._scheduled, strict=False):
                     group.update(then)
-                self._update()
+                with annealing.applied(self.param_groups):
+                    self._update()
             finally:
                 for group, options in zip(self.param_groups, now, strict=True):
                     group.update(options)

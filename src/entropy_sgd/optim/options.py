@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from entropy_sgd import arguments
+from entropy_sgd.optim import annealing
 from entropy_sgd.optim.diagnostics import UNKNOWN
 from entropy_sgd.optim.rules import RULES
 
@@ -62,6 +63,7 @@ def check_group(group: dict[str, Any], hosted: str | None) -> None:
     for name in ("inner_lr", "weight_decay", "noise"):
         arguments.number(name, group[name])
     arguments.number("alpha", group["alpha"], 0.0, 1.0)
+    arguments.choice("anneal", group["anneal"], annealing.CHOICES)
     if group["state_dtype"] not in STATE_DTYPES:
         raise arguments.refuse("state_dtype", group["state_dtype"], "torch.bfloat16, torch.float32 or None")
     for name in ("scale_by_gamma", "maximize"):

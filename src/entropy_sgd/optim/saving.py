@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from entropy_sgd.optim import angle
+from entropy_sgd.optim import angle, annealing
 from entropy_sgd.optim.loops import Loops
 from entropy_sgd.optim.options import COMMON_OPTIONS, complete_state_dict
 from entropy_sgd.optim.states import GRADIENT, has_master
@@ -103,6 +103,9 @@ class Saving(Loops):
                     group.pop(name, None)
                 else:
                     group.setdefault(name, self._common_state.get(name, self._common[name]))
+        for group, here in zip(complete["param_groups"], self.param_groups, strict=False):
+            if group[annealing.BASE] is None:  # saved by a version that did not know it
+                group[annealing.BASE] = here[annealing.BASE]
         before = (self.state, self.param_groups)
         kinds = ("load_state_dict_pre_hooks", "load_state_dict_post_hooks")
         try:

@@ -1,38 +1,20 @@
 from __future__ import annotations
 
-import io
 import json
 import re
-import shutil
-import subprocess
 from dataclasses import replace
 from html.parser import HTMLParser
+from pathlib import Path
 
+import numpy as np
 import pytest
-from rich.console import Console
 
 from entropy_sgd.lab import LabError, recipes
 from entropy_sgd.lab.cli import main
-from entropy_sgd.lab.comparison.comparison import Comparison, run
 from entropy_sgd.lab.report import write
+from entropy_sgd.lab.report.curves import curves
 from entropy_sgd.lab.runs.folder import RunFolder, Settings
-from entropy_sgd.lab.runs.reading import collect
-
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-
-
-@pytest.fixture(scope="module")
-def comparison(tmp_path_factory):
-    path = tmp_path_factory.mktemp("comparison")
-    tiny = {"train_limit": 96, "batch_size": 16, "epochs": 4, "evaluate_every": 2, "log_every": 0.5}
-    chosen = tuple(replace(recipes.get(f"demo/{name}"), **tiny) for name in ("sgd", "entropy-sgd"))
-    run(Comparison(chosen, (0, 1)), path, console=Console(file=io.StringIO()))
-    return path
-
-
-@pytest.fixture(scope="module")
-def page(comparison, tmp_path_factory):
-    return write([comparison], tmp_path_factory.mktemp("report"))
+from entropy_sgd.lab.runs.reading import Run, collect
 
 
 class Reader(HTMLParser):
@@ -126,37 +108,78 @@ def test_a_folder_without_a_run_is_named(tmp_path):
         write([tmp_path / "nothing"], tmp_path)
 
 
-@pytest.mark.skipif(
-    CHROMIUM is None, reason="no chromium on this machine: the page was not opened in a browser"
-)
-def test_a_browser_shows_the_page(page, tmp_path):
-    from matplotlib.image import imread
+def test_the_outcome_comes_first_and_is_the_tables(page, comparison):
+    content = page.read_text()
+    rows = json.loads((comparison / "comparison.json").read_text())["rows"]
+    best = min(rows, key=lambda row: row["result"]["mean"])
+    outcome = re.search(r'<p class="outcome">(.*?)</p>', content)
+    assert outcome
+    assert outcome[1].startswith(f"{best['recipe'].removeprefix('demo/')} has the lowest validation error, ")
+    assert f"{best['result']['mean']:.2f} %" in outcome[1]
+    assert outcome.start() < content.index("<table")
 
-    picture = tmp_path / "page.png"
-    options = (
-        "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
-        "--disable-component-update --disable-sync --hide-scrollbars --window-size=1200,1400 "
-        f"--enable-logging=stderr --user-data-dir={tmp_path / 'profile'}"
-    ).split()
 
-    def browse(*action):
-        return subprocess.run(
-            [CHROMIUM, *options, *action, page.as_uri()],
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=True,
-        )
+def test_differences_in_configuration_come_first_and_the_rest_is_folded(page):
+    configuration = page.read_text().partition("<h2>Configuration</h2>")[2].partition("<h2>")[0]
+    shown, _, folded = configuration.partition("<details>")
+    assert "recipe.optimizer.inner_lr" in shown
+    assert "recipe.batch_size" not in shown
+    assert "recipe.batch_size" in folded
+    assert "<details open" not in page.read_text()
 
-    shown = browse(f"--screenshot={picture}")
-    assert "CONSOLE" not in shown.stderr, shown.stderr
-    pixels = imread(picture)[..., :3]
-    # The curves' colours are on the screen: blue of the first recipe, vermilion of the second.
-    for colour in ((0x00, 0x72, 0xB2), (0xD5, 0x5E, 0x00)):
-        distance = abs(pixels * 255 - colour).max(axis=-1)
-        assert (distance < 12).sum() > 200
-    # What the browser made of it: every section, and a figure of real size for each drawing.
-    dom = browse("--dump-dom").stdout
-    assert dom.count("<figure") == dom.count("</svg>") == len(list(page.parent.glob("*.png")))
-    for title in ("Results", "Curves", "Diagnostics", "Configuration", "Environment"):
-        assert f"<h2>{title}</h2>" in dom
+
+def test_curves_are_means_with_a_band_over_seeds(comparison):
+    runs = collect([comparison])
+    for curve in curves(runs, "validation_loss"):
+        mine = [run.series("validation_loss") for run in runs if run.label == f"demo/{curve.label}"]
+        assert len(mine) == len(curve.singles) == 2
+        for i, epoch in enumerate(curve.epochs):
+            values = [series[1][i] for series in mine]
+            assert mine[0][0][i] == pytest.approx(epoch)
+            assert curve.mean[i] == pytest.approx(np.mean(values))
+            assert curve.deviation[i] == pytest.approx(np.std(values, ddof=1))
+
+
+def test_the_mean_ends_where_the_first_run_does():
+    def run(*values):
+        records = [{"epoch": float(i), "loss": value} for i, value in enumerate(values)]
+        settings = {"recipe": {"name": "a/sgd", "metric": "loss"}, "seed": 0}
+        return Run(Path(), settings, {}, records, None, label="a/sgd")
+
+    (curve,) = curves([run(1.0, 2.0, 4.0), run(3.0, 2.0)], "loss")
+    assert curve.epochs == [0.0, 1.0]
+    assert curve.mean == [2.0, 2.0]
+    assert [len(values) for _, values in curve.singles] == [3, 2]
+
+
+def test_what_was_measured_is_shown_and_only_of_these_runs(comparison, tmp_path, capsys):
+    runs = [comparison / "sgd-seed0", comparison / "entropy-sgd-seed0"]
+    quick = ["--samples", "20", "--points", "3"]
+    out = tmp_path / "slices"
+    assert main(["landscape", *map(str, runs), "--on", "plane", *quick, "--out", str(out)]) == 0
+    assert main(["landscape", *map(str, runs), *quick, "--out", str(out)]) == 0
+    entropy = ["--gamma", "100", "--samples", "20", "--probes", "2", "--steps", "2", "--dtype", "float32"]
+    assert main(["local-entropy", *map(str, runs), *entropy, "--out", str(out)]) == 0
+    page = write(runs, tmp_path / "report", [out])
+    content = page.read_text()
+    assert "<h2>Flatness</h2>" in content
+    assert "Flattest on average: by the largest eigenvalue" in read(page).text
+    assert content.partition("<h2>Landscape</h2>")[2].partition("<h2>")[0].count("<figure") == 4
+    assert (page.parent / "plane.png").exists()
+    assert write(runs, tmp_path / "report", [out, out / "."]).read_text() == content
+    other = comparison / "sgd-seed1"
+    with pytest.raises(LabError, match="was measured at the weights of these runs"):
+        write([other], tmp_path / "other", [out])
+
+
+def test_labels_and_settings_cannot_break_figures_or_page(tmp_path):
+    recipe = replace(recipes.get("demo/sgd"), data="<b>&quot;$\\frac$ ${x}$")
+    for seed, name in ((0, "a"), (0, "b")):
+        RunFolder(tmp_path / name, Settings(replace(recipe, batch_size=8 + len(name) * (name == "b")), seed))
+        (tmp_path / name / "metrics.jsonl").write_text('{"step": 1, "epoch": 0.5, "loss": 2.0, "lr": 0.1}\n')
+    other = replace(recipe, data="$\\frac$")
+    RunFolder(tmp_path / "c", Settings(other))
+    (tmp_path / "c" / "metrics.jsonl").write_text('{"step": 1, "epoch": 0.5, "loss": 2.0, "lr": 0.1}\n')
+    content = write([tmp_path / name for name in "abc"], tmp_path / "out").read_text()
+    assert "<b>" not in content
+    assert "frac" in content

@@ -17,17 +17,18 @@ from entropy_sgd.lab import LabError, unknown
 from entropy_sgd.lab.cli import output
 
 COMMANDS = {
-    "demo": ("compare", "SGD, Adam and Entropy-SGD on real digits, offline, in three minutes, with a report"),
-    "train": ("train", "train one network by one method: entropy-sgd train lenet --method entropy-sgd"),
-    "compare": ("compare", "several methods and seeds at equal budgets: entropy-sgd compare lenet"),
-    "tune": ("tune", "the best settings of several methods, searched fairly: entropy-sgd tune lenet"),
+    "demo": ("compare", "SGD, Adam, Entropy-SGD on real digits, offline, in three minutes"),
+    "train": ("train", "train one network by one method: train lenet --method sam"),
+    "compare": ("compare", "several methods and seeds at equal budgets: compare lenet"),
+    "tune": ("tune", "the best settings of several methods, fairly: tune lenet"),
     "report": ("report", "one HTML page from the folders of runs"),
     "data": ("data", "list, fetch or verify the data"),
     "spectrum": (
         "landscape",
-        "eigenvalues of the Hessian, their density or the Fisher diagonal, of runs",
+        "eigenvalues of the Hessian or the Fisher diagonal, of runs",
     ),
     "local-entropy": ("landscape", "local entropy at the weights of runs"),
+    "landscape": ("landscape", "pictures of the loss: between two runs, or around each"),
     "flatness": ("landscape", "spectra and local entropies by recipe, over seeds"),
     "figures": ("landscape", "the paper's Fig. 1 and Fig. 3 from measured spectra"),
     "paper": ("paper", "the paper's table and figures beside this project's runs; `paper run` makes those"),
@@ -50,11 +51,12 @@ def usage() -> str:
         [
             "usage: entropy-sgd COMMAND [OPTIONS]",
             "",
-            "Train the networks of the Entropy-SGD paper, or your own, and compare methods at equal budgets.",
+            "Train the networks of the Entropy-SGD paper, or your own, and compare methods",
+            "at equal budgets.",
             "",
             *lines,
             "",
-            "entropy-sgd COMMAND --help explains a command; with --json it prints its result as JSON.",
+            "entropy-sgd COMMAND --help explains a command; --json prints its result as JSON.",
         ]
     )
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import tyro
 
-from entropy_sgd.lab import LabError, recipes
+from entropy_sgd.lab import LabError
 from entropy_sgd.lab.cli import hints
 from entropy_sgd.lab.cli.parse import find, override, parse, recipe_list
 from entropy_sgd.lab.recipes import Family, Recipe
@@ -52,7 +52,10 @@ class Compare:
 
 @dataclass(frozen=True)
 class Demo:
-    """Compare SGD, Adam and Entropy-SGD on LeNet and 5,000 real digits, offline, and write a report."""
+    """Compare SGD, Adam and Entropy-SGD on LeNet and 5,000 real digits, offline.
+
+    The error of each, how flat its minima are, pictures of the loss around them, and a report.
+    """
 
     out: Path = Path("runs/demo")
     """Folder of the comparison and its report; a demonstration stopped there is continued."""
@@ -116,16 +119,7 @@ def demo(arguments: list[str]) -> object:
     """Run `entropy-sgd demo` with these arguments; the rows of the table and the report."""
     options = parse(Demo, arguments, "demo")
 
-    from entropy_sgd.lab.comparison.comparison import Comparison, run
-    from entropy_sgd.lab.report import write
+    from entropy_sgd.lab.demonstration import demonstrate
 
-    rows = run(
-        Comparison(recipes.family("demo").written, (0, 1, 2)),
-        options.out,
-        resume=not options.overwrite,
-        overwrite=options.overwrite,
-        at_once=None,
-    )
-    page = write([options.out], options.out / "report")
-    print(f"report: {page}")
+    rows, page = demonstrate(options.out, overwrite=options.overwrite)
     return {"folder": options.out, "rows": rows, "report": page}

@@ -30,7 +30,7 @@ class List:
 
 @dataclass(frozen=True)
 class Fetch:
-    """Download data from their publishers; every file's SHA-256 is checked, nothing is overwritten."""
+    """Download data, check their SHA-256 and overwrite nothing."""
 
     names: Annotated[tuple[str, ...], tyro.conf.Positional, some("NAME")]
     """Names from `entropy-sgd data list`."""
@@ -51,11 +51,21 @@ class Verify:
 def _list(arguments: list[str]) -> object:
     options = parse(List, arguments, "data list")
     print(f"data folder: {datasets.data_root(options.data_dir)}")
-    for found in datasets.status(options.data_dir):
-        files = len(found.dataset.files)
-        state = "present" if not found.missing else f"{len(found.missing)} of {files} files missing"
-        print(f"  {found.dataset.name:<10} {state:<24} {found.dataset.description}")
-    print(f"  {'digits':<10} {'comes with the program':<24} 5,000 digits of MNIST, 28 x 28")
+    entries = [
+        (
+            found.dataset.name,
+            f"{len(found.missing)} of {len(found.dataset.files)} files missing"
+            if found.missing
+            else "present",
+            found.dataset.description,
+        )
+        for found in datasets.status(options.data_dir)
+    ]
+    for name, state, description in (
+        *entries,
+        ("digits", "comes with the program", "5,000 digits of MNIST, 28 x 28"),
+    ):
+        print(f"  {name:<10} {state}\n  {'':<10} {description}")
     print("your own: idx:FOLDER for images in MNIST's format, text:FILE for any text")
     known = [
         {

@@ -1,4 +1,4 @@
-"""`entropy-sgd spectrum`, `local-entropy`, `flatness` and `figures`."""
+"""`entropy-sgd spectrum`, `local-entropy`, `flatness`, `figures` and `landscape`."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import tyro
 
 from entropy_sgd.lab import LabError
 from entropy_sgd.lab.cli.parse import parse, some
+from entropy_sgd.lab.slices.how import Slice
 from entropy_sgd.lab.spectra.how import LocalEntropy, Spectrum
 
 
@@ -77,6 +78,26 @@ class Figures:
     """Folder for the figures."""
 
 
+@dataclass(frozen=True)
+class Landscape:
+    """Draw the loss around the weights of finished runs: on a line between two, or on planes around each.
+
+    Each slice gives one JSON file, and all of them pictures as PNG and PDF; `entropy-sgd report RUN…
+    --measured FOLDER` shows them on its page. A file that holds the same slice already is kept as it is, so
+    a command that was stopped can be given again.
+    """
+
+    runs: Annotated[tuple[Path, ...], tyro.conf.Positional, some("RUN")]
+    """Folders of finished runs, or of comparisons."""
+    how: Annotated[Slice, tyro.conf.arg(name="")] = field(default_factory=Slice)
+    out: Path = Path("landscape")
+    """Folder for files and pictures."""
+    overwrite: bool = False
+    """Take slices again that there is a file of."""
+    data_dir: Path | None = None
+    """Folder of the data; by default $ENTROPY_SGD_DATA, else the cache folder."""
+
+
 def spectrum(arguments: list[str]) -> object:
     """Run `entropy-sgd spectrum` with these arguments; the measurements."""
     options = parse(Spectra, arguments, "spectrum")
@@ -112,6 +133,27 @@ def figures(arguments: list[str]) -> object:
     for line in lines:
         print(line)
     return {"files": lines}
+
+
+def landscape(arguments: list[str]) -> object:
+    """Run `entropy-sgd landscape` with these arguments; the slices."""
+    options = parse(Landscape, arguments, "landscape")
+    if not options.runs:
+        raise LabError("name at least one folder of a run: entropy-sgd landscape RUN…")
+
+    from entropy_sgd.lab.runs.reading import collect
+    from entropy_sgd.lab.slices.write import write
+
+    slices = write(
+        collect(options.runs),
+        options.how,
+        options.out,
+        command=["landscape", *arguments],
+        overwrite=options.overwrite,
+        data_dir=options.data_dir,
+        said=print,
+    )
+    return {"folder": options.out, "slices": slices}
 
 
 def _measure(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import textwrap
 from collections.abc import Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -57,7 +58,7 @@ def parse(
     if _asking.get():
         raise Asked(kind, default)
     # A recipe's method is chosen before; what cannot be changed is not shown.
-    config = (tyro.conf.AvoidSubcommands, tyro.conf.SuppressFixed, tyro.conf.FlagCreatePairsOff, *more)
+    config = (tyro.conf.AvoidSubcommands, tyro.conf.SuppressFixed, *more)
     prog = f"entropy-sgd {command}"
     description = f"{inspect.cleandoc(description or kind.__doc__ or '')}\n\n{HELP}"
     if default is None:
@@ -122,6 +123,6 @@ def recipe_list() -> str:
             "networks, and the methods that have a recipe of their own there:",
             *families,
             "your own: a file FILE.py, see docs/experiments.md",
-            f"methods: {', '.join(methods.names())}",
+            *textwrap.wrap(f"methods: {', '.join(methods.names())}", 78, subsequent_indent="  "),
         ]
     )

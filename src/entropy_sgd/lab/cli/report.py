@@ -20,6 +20,9 @@ class Report:
     """Folders of runs, or of comparisons."""
     out: Path = Path("report")
     """Folder for report.html and its figures; or a file's name, ending in .html, for the page alone."""
+    measured: tuple[Path, ...] = ()
+    """Files, or folders of files, that spectrum, local-entropy and landscape wrote of these runs; those in a
+    folder `measured` of the runs or comparisons are shown anyway."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,7 @@ def report(arguments: list[str]) -> object:
 
     from entropy_sgd.lab.report import write
 
-    page = write(list(options.runs), options.out)
+    page = write(list(options.runs), options.out, options.measured)
     print(page)
     return {"report": page}
 

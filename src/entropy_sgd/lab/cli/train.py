@@ -41,6 +41,13 @@ class Train:
     """cpu, cuda, cuda:1, …; auto takes a GPU if there is one."""
     checkpoint_seconds: float = 30.0
     """Seconds between checkpoints, more if saving takes long; 0: after every step."""
+    keep_weights: int = 0
+    """How many times along the run the judged weights are kept, in half precision, for
+    `entropy-sgd landscape --on trajectory`."""
+
+    def __post_init__(self) -> None:
+        if self.keep_weights < 0 or self.keep_weights == 1:
+            raise LabError(f"keep_weights must be 0, or at least 2, got {self.keep_weights}")
 
 
 USAGE = """usage: entropy-sgd train NETWORK --method METHOD [OPTIONS]
@@ -110,6 +117,7 @@ def train(arguments: list[str]) -> object:
                 data_dir=options.data_dir,
                 device=options.device,
                 checkpoint_seconds=options.checkpoint_seconds,
+                keep_weights=options.keep_weights,
                 processes=processes,
             )
         except (LabError, KeyboardInterrupt):

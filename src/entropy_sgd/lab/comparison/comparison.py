@@ -7,15 +7,16 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from rich.console import Console
-from rich.table import Column, Table
 
 from entropy_sgd.lab import LabError, jobs
-from entropy_sgd.lab.comparison.table import Row, cells, tabulate
+from entropy_sgd.lab.comparison.outcome import sentence
+from entropy_sgd.lab.comparison.table import Row, forms, tabulate
 from entropy_sgd.lab.jobs import lease
 from entropy_sgd.lab.recipes import Recipe
 from entropy_sgd.lab.runs import environment
 from entropy_sgd.lab.runs.folder import CONFIG, Settings, holds_run, prepare
 from entropy_sgd.lab.runs.records import Record, read_json, write_json
+from entropy_sgd.lab.terminal import prose, show
 from entropy_sgd.lab.training.acceleration import require_compiler
 from entropy_sgd.lab.training.display import say
 from entropy_sgd.lab.training.processes import Processes
@@ -87,15 +88,11 @@ def run(
         raise failed or LabError("no run has a result")
     rows = tabulate(summaries)
     write_json(path / RESULT, {"rows": [asdict(row) for row in rows], "runs": summaries})
-    headings, lines = cells(rows)
-    limit = "at most " if any(recipe.stop_at_loss is not None for recipe in comparison.recipes) else ""
-    first = Column(headings[0], no_wrap=True)  # the names are what tells the rows apart
-    table = Table(
-        first, *headings[1:], title=f"{limit}{comparison.recipes[0].epochs:g} effective epochs each"
-    )
-    for line in lines:
-        table.add_row(*line)
-    console.print(table)
+    at_most = any(recipe.stop_at_loss is not None for recipe in comparison.recipes)
+    show(console, forms(rows, comparison.recipes[0].epochs, at_most=at_most))
+    networks = {row.recipe.rpartition("/")[0] for row in rows}
+    short = {row.recipe: row.recipe.rpartition("/")[2] for row in rows} if len(networks) == 1 else None
+    prose(console, sentence(rows, short))
     say(console, f"runs and {RESULT}: {path}")
     if failed is not None:
         raise failed

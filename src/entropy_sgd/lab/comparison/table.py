@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from entropy_sgd.lab import metrics
 from entropy_sgd.lab.comparison.seeds import Difference, Spread, paired_difference, spread
 from entropy_sgd.lab.runs.records import Record
-from entropy_sgd.lab.training.display import duration
+from entropy_sgd.lab.terminal import Form
+from entropy_sgd.lab.training.display import count, duration
 
 
 @dataclass(frozen=True)
@@ -86,3 +88,29 @@ def cells(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
             ]
         )
     return headings, lines
+
+
+def forms(rows: Sequence[Row], epochs: float, *, at_most: bool = False) -> list[Form]:
+    """The table for a terminal, from its widest form to its narrowest."""
+    headings, lines = cells(rows)
+    budget = f"{'at most ' if at_most else ''}{count(epochs, 'effective epoch')} each"
+    network = {row.recipe.rpartition("/")[0] for row in rows}
+    whole = Form(headings, lines, budget)
+    if len(network) == 1:  # it is the same for all, so it goes into the title
+        lines = [[line[0].rpartition("/")[2], *line[1:]] for line in lines]
+        budget = f"{network.pop()}: {budget}"
+    lines = [[line[0], f"{line[1]} ± {line[2]}" if line[2] else line[1], *line[3:]] for line in lines]
+    what, difference = (
+        "\n".join(textwrap.wrap(heading, 15))
+        for heading in (f"{headings[1]} ±\u00a0sd", "difference (95\u00a0%)")
+    )
+    narrow = Form([headings[0], what, "seeds", difference, *headings[5:]], lines, budget)
+    left_out = [
+        Form(
+            [text for i, text in enumerate(narrow.headings) if i not in without],
+            [[text for i, text in enumerate(line) if i not in without] for line in lines],
+            budget,
+        )
+        for without in ((4,), (4, 5), (2, 4, 5))  # epochs, which the title has; time; seeds
+    ]
+    return [whole, narrow, *left_out]

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -76,9 +77,28 @@ def _whitened(raw: Tensor, cut: int, root: Path) -> tuple[Tensor, Whitening]:
     folder = root / "cifar-10-whitened" / key
     arrays = cache.load(folder)
     if arrays is None:
-        logging.getLogger(__name__).info("Whitening CIFAR-10, once; the result is kept in %s", folder)
-        images = whitening.normalise_contrast_(raw.float())
-        fitted = Whitening.fit(images[:cut])
-        arrays = {"images": fitted.apply_(images), "mean": fitted.mean, "matrix": fitted.matrix}
-        cache.save(folder, arrays, parameters)
+        with _progress() as at:
+            at("contrast", 0.0)
+            images = whitening.normalise_contrast_(raw.float())
+            at("covariance and its eigenvectors", 0.1)
+            fitted = Whitening.fit(images[:cut])
+            at("images", 0.6)
+            arrays = {"images": fitted.apply_(images), "mean": fitted.mean, "matrix": fitted.matrix}
+            at("keeping the result", 0.9)
+            cache.save(folder, arrays, parameters)
     return arrays["images"].view(-1, 3, 32, 32), Whitening(arrays["mean"], arrays["matrix"])
+
+
+@contextmanager
+def _progress() -> Generator[Callable[[str, float], None]]:
+    """On standard error, what is being computed, how far it all is, and the time that goes by."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        console.print("whitening CIFAR-10, once: it takes half a minute", soft_wrap=True)
+    columns = BarColumn(16), TimeElapsedColumn(), TextColumn("whitening CIFAR-10, once: {task.description}")
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("", total=1.0)
+        yield lambda what, share: bar.update(task, description=what, completed=share)

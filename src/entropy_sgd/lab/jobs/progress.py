@@ -18,6 +18,7 @@ from rich.text import Text
 
 from entropy_sgd.lab.jobs.job import Job, Outcome
 from entropy_sgd.lab.runs.folder import METRICS
+from entropy_sgd.lab.terminal import filled
 from entropy_sgd.lab.training.display import describe, duration, say
 
 PERIOD = 1.0
@@ -122,7 +123,8 @@ class Board:
             say(self.console, f"note: {job.title}: {note.removeprefix(job.title + ': ')}")
         left = overall.seconds_left()
         rest = "" if not left else f", about {roughly(left)} left in all"
-        say(self.console, f"run {len(overall.ended)} of {len(overall.jobs)}{rest}: {job.title}: {how}")
+        parts = [f"run {len(overall.ended)} of {len(overall.jobs)}{rest}:", f"{job.title}: {how}"]
+        say(self.console, filled(parts, self.console.width) if self._live else " ".join(parts))
         self._said = time.monotonic()
 
     def _lines(self) -> list[Text]:

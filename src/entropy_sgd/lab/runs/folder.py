@@ -5,6 +5,7 @@ experiment.py   a copy of the user's file, if the experiment is the user's own
 metrics.jsonl   one line per measurement
 tensorboard/    the same, for TensorBoard
 checkpoint.pt   where the run is; checkpoint.previous.pt is the one before it
+trajectory/     weights along the run, if they were asked for
 weights.pt      at the end: the weights that are judged and their batch statistics, for `load_state_dict`
 summary.json    the outcome, once there is one
 """
@@ -25,7 +26,7 @@ from entropy_sgd.lab.runs import environment
 from entropy_sgd.lab.runs.records import Record, flatten, read_json, write_json
 
 CONFIG, METRICS, SUMMARY, WEIGHTS = "config.json", "metrics.jsonl", "summary.json", "weights.pt"
-EXPERIMENT = "experiment.py"
+EXPERIMENT, TRAJECTORY = "experiment.py", "trajectory"
 CHECKPOINTS = ("checkpoint.pt", "checkpoint.previous.pt")
 OURS = (
     METRICS,
@@ -34,6 +35,7 @@ OURS = (
     EXPERIMENT,
     *CHECKPOINTS,
     "tensorboard",
+    TRAJECTORY,
     CONFIG,
 )  # the last to go makes it a run's folder
 

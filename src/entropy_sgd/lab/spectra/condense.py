@@ -70,8 +70,18 @@ def density(found: SpectralDensity) -> Record:
     grid = np.linspace(low - 4 * width, high + 4 * width, 1001)
     smoothed: list[float] = found.density(torch.from_numpy(grid), width).tolist()  # pyright: ignore[reportUnknownVariableType]
     edges = symlog_edges(max(abs(low), abs(high)))
+    return {
+        **shares(found),
+        "smoothed": {"from": float(grid[0]), "to": float(grid[-1]), "width": width, "density": smoothed},
+        "histograms": {"symlog": _histogram(nodes, edges, found.dimension * weights)},
+    }
+
+
+def shares(found: SpectralDensity) -> Record:
+    """Extremes, trace and shares of the spectrum alone."""
+    low, high = found.extremes
     trace, trace_error = found.trace, found.trace_error
-    shares = {f"{t:g}": found.trace_of(lambda x, t=t: (x.abs() < t).double()) for t in THRESHOLDS}
+    below = {f"{t:g}": found.trace_of(lambda x, t=t: (x.abs() < t).double()) for t in THRESHOLDS}
     negative = found.trace_of(lambda x: (x < 0).double())
     n = found.dimension
     return {
@@ -82,10 +92,8 @@ def density(found: SpectralDensity) -> Record:
         "trace_error": _or_none(trace_error),
         "negative": negative[0] / n,
         "negative_error": _or_none(negative[1] / n),
-        "near_zero": {t: share / n for t, (share, _) in shares.items()},
-        "near_zero_error": {t: _or_none(error / n) for t, (_, error) in shares.items()},
-        "smoothed": {"from": float(grid[0]), "to": float(grid[-1]), "width": width, "density": smoothed},
-        "histograms": {"symlog": _histogram(nodes, edges, n * weights)},
+        "near_zero": {t: share / n for t, (share, _) in below.items()},
+        "near_zero_error": {t: _or_none(error / n) for t, (_, error) in below.items()},
     }
 
 

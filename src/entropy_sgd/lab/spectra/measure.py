@@ -49,12 +49,17 @@ def spectrum(how: Spectrum, trained: Trained, rows: Path | None) -> Record:
 
 
 def local_entropies(how: LocalEntropy, trained: Trained) -> Record:
-    """F(x, gamma) for each gamma; Laplace's integral does not exist for those that are too small."""
+    """F(x, gamma) for each gamma; Laplace's integral does not exist for those that are too small.
+
+    Its products give extremes and trace of the spectrum too.
+    """
     measured = trained.model, trained.loss_fn, trained.batches
     dtype = getattr(torch, how.dtype)
+    found: Record = {"of": "local entropy"}
     if how.method == "laplace":
         expansion = laplace_expansion(*measured, probes=how.probes, steps=how.steps, dtype=dtype)
         at = expansion.local_entropy
+        found["spectrum"] = condense.shares(expansion.density)
     else:
         at = partial(
             network_local_entropy,
@@ -72,7 +77,7 @@ def local_entropies(how: LocalEntropy, trained: Trained) -> Record:
             entries.append({"gamma": gamma, "reason": str(error)})
     if not any("value" in entry for entry in entries):
         raise LabError("; ".join(dict.fromkeys(entry["reason"] for entry in entries)))
-    return {"of": "local entropy", "local_entropy": entries}
+    return {**found, "local_entropy": entries}
 
 
 def check(how: Measurement, run: Run) -> None:

@@ -17,6 +17,8 @@ def read(paths: Iterable[Path]) -> list[Record]:
             raise LabError(f"{path} does not exist: make it with entropy-sgd spectrum or local-entropy")
         for file in sorted(path.glob("*.json")) if path.is_dir() else [path]:
             record = read_json(file)
+            if "slice" in record and path.is_dir():  # entropy-sgd landscape may write to the same folder
+                continue
             if "method" not in record or not {"spectrum", "local_entropy"} & record.keys():
                 raise LabError(f"{file} holds neither a spectrum nor local entropies of this program")
             records.append(record)

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from entropy_sgd.lab.runs.records import Record
-from entropy_sgd.lab.training.display import duration
+from entropy_sgd.lab.training.display import duration, say
 
 
 def show(console: Console, path: Path, record: Record) -> None:
@@ -31,13 +31,14 @@ def show(console: Console, path: Path, record: Record) -> None:
         for threshold, share in found["near_zero"].items():
             table.add_row(f"|λ| < {threshold}", f"{100 * share:.2f} %")
     console.print(table)
+    wrapped = console.is_terminal  # a line of a file is never broken
     for entry in record.get("local_entropy", []):
         if "reason" in entry:
-            console.print(entry["reason"], highlight=False, soft_wrap=True)
-    console.print(
+            console.print(entry["reason"], highlight=False, soft_wrap=not wrapped)
+    parts = [
         f"loss {record['loss']:.6g}, gradient norm {record['gradient_norm']:.3g} on {record['samples']} of "
-        f"{record['samples_available']} training samples; {record['parameters']} parameters, "
-        f"{duration(record['seconds'])}: {path}",
-        highlight=False,
-        soft_wrap=True,
-    )
+        f"{record['samples_available']} training samples;",
+        f"{record['parameters']} parameters, {duration(record['seconds'])}:",
+        str(path),
+    ]
+    say(console, "\n".join(parts) if wrapped else " ".join(parts))

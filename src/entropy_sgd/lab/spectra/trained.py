@@ -57,7 +57,7 @@ def load(run: Run, *, samples: int, batch: int, dtype: torch.dtype, data_dir: Pa
     for argument, value in (("samples", samples), ("batch", batch)):
         if value < 1:
             raise LabError(f"{argument} must be at least 1, got {value}")
-    finished = require_finished(run)
+    weights = judged_weights(run)
     recipe = read_recipe(run)
     task = tasks.load(
         recipe,
@@ -67,7 +67,7 @@ def load(run: Run, *, samples: int, batch: int, dtype: torch.dtype, data_dir: Pa
         data_dir=data_dir,
         copy=run.path / EXPERIMENT,
     )
-    task.model.load_state_dict(_weights(run.path / WEIGHTS, finished["weights_sha256"]))
+    task.model.load_state_dict(weights)
     measured = task.measured()
     inputs, targets = measured.take(spread(measured.count, samples))
     if not isinstance(inputs, Tensor) or not isinstance(targets, Tensor):
@@ -79,7 +79,9 @@ def load(run: Run, *, samples: int, batch: int, dtype: torch.dtype, data_dir: Pa
     return Trained(run, recipe, model, measured.loss_fn, list(pairs), count, measured.count)
 
 
-def _weights(path: Path, sha256: str) -> dict[str, Tensor]:
+def judged_weights(run: Run) -> dict[str, Tensor]:
+    """The weights that a finished run is judged by, and their batch statistics."""
+    path, sha256 = run.path / WEIGHTS, require_finished(run)["weights_sha256"]
     try:
         weights: dict[str, Tensor] = torch.load(path, weights_only=True, map_location="cpu")
     except FileNotFoundError as error:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from typing import Any, Self
 
-from rich.console import Console, RenderableType
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
 from rich.text import Text
 
 from entropy_sgd.lab import metrics
+from entropy_sgd.lab.terminal import filled
 
 REFRESH = 0.2
 """Seconds between updates of the live line."""
@@ -48,6 +52,11 @@ def duration(seconds: float) -> str:
     )
 
 
+def count(number: float, what: str) -> str:
+    """A number of things: 1 epoch, 2 epochs, 0.5 epochs."""
+    return f"{number:g} {what}{'' if number == 1 else 's'}"
+
+
 def describe(summary: dict[str, Any]) -> str:
     """The outcome in a few words."""
     metric = metrics.get(summary["metric"])
@@ -64,26 +73,26 @@ def say(console: Console, text: str) -> None:
     console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
-class _TwoLines(Progress):
-    """How far, and how long still; under it the latest values. Gone when the run is over."""
+class _TwoLines:
+    """How far, and how long still; under it the latest values, as many as fit."""
 
-    def __init__(self, console: Console) -> None:
-        self.values = ""
-        super().__init__(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=20),
-            TextColumn("{task.completed:.2f}/{task.total:g} epochs,"),
-            TimeRemainingColumn(),
-            TextColumn("left"),
-            console=console,
-            auto_refresh=False,
-            transient=True,
-        )
+    def __init__(self, title: str, epochs: float) -> None:
+        self.title, self.epochs = title, epochs
+        self.done, self.left, self.values = 0.0, "?", list[str]()
 
-    def get_renderables(self) -> Iterable[RenderableType]:
-        """The bar and the values."""
-        yield from super().get_renderables()
-        yield Text(self.values, no_wrap=True, overflow="ellipsis")
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterable[RenderableType]:
+        """Title, bar and time; the bar takes the room that is left, and none if that is little."""
+        width = options.max_width
+        state = f"{self.done:.2f}/{count(self.epochs, 'epoch')}, {self.left} left"
+        room = width - cell_len(self.title) - cell_len(state) - 2
+        if room < 4:
+            yield Text(filled([self.title, state], width), no_wrap=True, overflow="ellipsis")
+        else:
+            row = Table.grid(padding=(0, 1))
+            bar = ProgressBar(total=self.epochs, completed=self.done, width=min(room, 20))
+            row.add_row(Text(self.title), bar, Text(state))
+            yield row
+        yield Text(filled(self.values, width).partition("\n")[0], no_wrap=True, overflow="ellipsis")
 
 
 class Display:
@@ -95,19 +104,22 @@ class Display:
         self._values: dict[str, Any] = {}
         self._begun: tuple[float, float] | None = None
         self._refreshed, self._printed = -math.inf, time.monotonic()
-        self._progress: _TwoLines | None = None
-        if console.is_terminal:
-            self._progress = _TwoLines(console)
-            self._task = self._progress.add_task(title, total=epochs)
+        self._lines = _TwoLines(title, epochs)
+        self._live = (
+            # gone when the run is over
+            Live(self._lines, console=console, auto_refresh=False, transient=True)
+            if console.is_terminal
+            else None
+        )
 
     def __enter__(self) -> Self:
-        if self._progress:
-            self._progress.start()
+        if self._live:
+            self._live.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._progress:
-            self._progress.stop()
+        if self._live:
+            self._live.stop()
 
     def say(self, text: str) -> None:
         """A line that stays."""
@@ -117,23 +129,29 @@ class Display:
         """Move the live line; called after every step, so it does nothing most of the time."""
         if self._begun is None:
             self._begun = (now, epoch)
-        if self._progress and now - self._refreshed >= REFRESH:
+        if self._live and now - self._refreshed >= REFRESH:
             self._refreshed = now
-            self._progress.values = self._text()
-            self._progress.update(self._task, completed=epoch, refresh=True)
+            self._lines.done, self._lines.left = epoch, self._left(epoch, now)
+            self._lines.values = self._parts()
+            self._live.refresh()
 
     def show(self, record: dict[str, Any], *, evaluated: bool) -> None:
         """Take new values; those of an evaluation stay on the screen as a line."""
         self._values |= {key: value for key, value in record.items() if value is not None}
         now = time.monotonic()
-        if evaluated or (not self._progress and now - self._printed > PATIENCE):
+        if evaluated or (not self._live and now - self._printed > PATIENCE):
             self._printed = now
-            left = f"  {self._left(record['epoch'], now)} left" if not self._progress else ""
-            self.say(f"{self.title}  epoch {record['epoch']:.2f}/{self.epochs:g}  {self._text()}{left}")
+            where = [self.title, f"epoch {record['epoch']:.2f}/{self.epochs:g}"]
+            if self._live:
+                # the live line has the rest
+                parts = [*where, *self._parts(without=DIAGNOSTICS)]
+                self.say(filled(parts, self.console.width))
+            else:
+                self.say("  ".join([*where, *self._parts(), f"{self._left(record['epoch'], now)} left"]))
 
-    def _text(self) -> str:
-        entries = [(*how, self._values[key]) for key, how in self._shown.items() if key in self._values]
-        return "  ".join(f"{label} {form(value)}" for label, form, value in entries)
+    def _parts(self, without: Container[str] = ()) -> list[str]:
+        known = [key for key in self._shown if key in self._values and key not in without]
+        return [f"{self._shown[key][0]} {self._shown[key][1](self._values[key])}" for key in known]
 
     def _left(self, epoch: float, now: float) -> str:
         if self._begun is None or epoch <= self._begun[1]:

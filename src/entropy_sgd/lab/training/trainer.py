@@ -20,7 +20,7 @@ from rich.console import Console
 
 from entropy_sgd.lab import Diverged, Interrupted, LabError, methods, tasks
 from entropy_sgd.lab.data.batches import seed_from
-from entropy_sgd.lab.runs import checkpoint, environment
+from entropy_sgd.lab.runs import checkpoint, environment, trajectory
 from entropy_sgd.lab.runs.folder import WEIGHTS, RunFolder, Settings
 from entropy_sgd.lab.runs.records import Record
 from entropy_sgd.lab.training import acceleration, starting
@@ -40,10 +40,13 @@ def train(
     data_dir: Path | None = None,
     device: str = "auto",
     checkpoint_seconds: float = 30.0,
+    keep_weights: int = 0,
     console: Console | None = None,
     processes: Processes | None = None,
 ) -> Record:
     """Train as `settings` say, in `folder`, from its checkpoint if it has one, and return the summary.
+
+    `keep_weights` is how many times along the run the judged weights are kept, for pictures of its way.
 
     All of `processes` call this; only their lead reads or writes the folder. One process alone starts those
     of a method that has replicas.
@@ -56,12 +59,17 @@ def train(
         return summary
     count = methods.of(settings.recipe.optimizer).replicas(settings.recipe.optimizer)
     if count > 1 and processes.size == 1:
-        given = {"data_dir": data_dir, "device": device, "checkpoint_seconds": checkpoint_seconds}
+        given = {
+            "data_dir": data_dir,
+            "device": device,
+            "checkpoint_seconds": checkpoint_seconds,
+            "keep_weights": keep_weights,
+        }
         return starting.start(count, {"settings": settings, "folder": folder, **given})
     with acceleration.threads(settings.recipe.threads):
         trainer = Trainer(settings, folder, processes, console, data_dir, device)
         trainer.resume()
-        return trainer.run(checkpoint_seconds)
+        return trainer.run(checkpoint_seconds, keep_weights)
 
 
 class Trainer:
@@ -184,9 +192,11 @@ class Trainer:
 
     # ---- the run ----
 
-    def run(self, checkpoint_seconds: float) -> Record:
+    def run(self, checkpoint_seconds: float, keep_weights: int = 0) -> Record:
         """Take all steps that are left and write the summary."""
         recipe, processes = self.recipe, self.processes
+        planned = max(1, round(recipe.epochs * self.steps_per_epoch))
+        self.kept = trajectory.steps(keep_weights, planned) if keep_weights else set[int]()
         files = ExitStack()
         try:
             with processes.together():
@@ -227,6 +237,8 @@ class Trainer:
         began = saved_at - progress.seconds
         pause = checkpoint_seconds
         while progress.step < progress.total:
+            if progress.step in self.kept:
+                processes.first(self._keep)
             lr = self._step()
             if progress.step == progress.total:
                 self.method.finish(self.optimizer)
@@ -326,6 +338,11 @@ class Trainer:
                 raise Diverged(f"weights{whose} that are not finite at {self._where}")
         counts = {**asdict(self.progress), "metrics_size": self.log.sync()}
         checkpoint.save(self.folder.path, {**counts, **state, "others": others})
+
+    def _keep(self) -> None:
+        """Keep the judged weights of this step."""
+        with self.method.judged(self.optimizer):
+            trajectory.keep(self.folder.path, self.progress.step, self.task.model)
 
     def _conclude(self) -> Record:
         """Keep the judged weights, judge them, on the test set too if the run is final; the summary."""

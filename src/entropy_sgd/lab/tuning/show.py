@@ -74,6 +74,8 @@ def draw(found: Sequence[Found], tuning: Tuning, paths: Sequence[Path]) -> None:
     axes.set_xscale("log")
     if metric.logarithmic:
         axes.set_yscale("log")
+        for ticks in (axes.yaxis.set_major_formatter, axes.yaxis.set_minor_formatter):
+            ticks("{x:g}")
     axes.set_xlabel("learning rate")
     axes.set_ylabel(f"validation {metric.label}")
     axes.set_title(

@@ -1,0 +1,50 @@
+"""Which of the two learning rates a scheduler moves.
+
+A scheduler writes `lr`. Its factor is `lr` over the value that the group was given at first, `base_lr`:
+
+    anneal="outer"   the outer rate is lr, and inner_lr stays as it is        Section 4.2 of the paper
+    anneal="inner"   inner_lr is multiplied by the factor, and the outer rate stays base_lr
+    anneal="both"    inner_lr is multiplied by the factor, and the outer rate is lr
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+CHOICES = ("outer", "inner", "both")
+BASE = "base_lr"
+
+
+def remember(group: dict[str, Any]) -> None:
+    """The rate that the factor is relative to, in a group that has not got one yet."""
+    if group.get(BASE) is None and group.get("lr") is not None:
+        group[BASE] = float(group["lr"])
+
+
+def factor(group: dict[str, Any]) -> float:
+    """What schedulers have made of the rate; 1 for an outer optimizer without one, or with a rate of 0."""
+    base, lr = group.get(BASE), group.get("lr")
+    return float(lr) / base if base and lr is not None else 1.0
+
+
+@contextmanager
+def applied(groups: list[dict[str, Any]]) -> Generator[None]:
+    """Inside, `inner_lr` and `lr` of the groups are the rates to step with."""
+    before: list[tuple[dict[str, Any], dict[str, Any]]] = []
+    try:
+        for group in groups:
+            if group["anneal"] != "outer":
+                before.append((group, {name: group[name] for name in ("inner_lr", "lr") if name in group}))
+                group["inner_lr"] = group["inner_lr"] * factor(group)
+                if group["anneal"] == "inner" and group.get(BASE) is not None:
+                    lr = group["lr"]
+                    group["lr"] = torch.full_like(lr, group[BASE]) if isinstance(lr, Tensor) else group[BASE]
+        yield
+    finally:
+        for group, rates in before:
+            group.update(rates)

@@ -1,0 +1,125 @@
+"""What a scheduler on `lr` moves, against the same rates written by hand."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+
+from entropy_sgd import EntropyAdam, EntropySGD, LocalEntropy
+
+FACTORS = [1.0, 0.9, 0.7, 0.7, 0.4, 0.1, 0.05, 0.0, 1.5]
+
+
+def problem(dtype: torch.dtype = torch.float32) -> tuple[torch.nn.Parameter, torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    return (
+        torch.nn.Parameter(torch.randn(70, generator=generator).to(dtype)),
+        torch.randn(len(FACTORS), 70, generator=generator).to(dtype),
+    )
+
+
+def train(optimizer: Any, p: torch.nn.Parameter, gradients: torch.Tensor, rates: Any = None) -> None:
+    scheduler = None
+    if rates is None:
+        scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: FACTORS[min(epoch, 8)])
+    for i, gradient in enumerate(gradients):
+        if rates is not None:
+            optimizer.param_groups[0].update(rates(FACTORS[i]))
+        p.grad = gradient.clone()
+        optimizer.step()
+        if scheduler is not None:
+            scheduler.step()
+
+
+KINDS = {
+    "sgd": lambda ps, **o: EntropySGD(ps, lr=0.5, momentum=0.5, inner_lr=0.2, L=3, **o),
+    "adam": lambda ps, **o: EntropyAdam(ps, lr=0.01, inner_lr=0.2, L=3, **o),
+    "hosted": lambda ps, **o: LocalEntropy(
+        ps, torch.optim.SGD, {"lr": 0.5}, L=3, inner=torch.optim.AdamW, inner_options={"lr": 0.2}, **o
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("anneal", ["outer", "inner", "both"])
+def test_rates_are_those_written_by_hand(kind: str, anneal: str):
+    p, gradients = problem()
+    q, _ = problem()
+    ours, plain = KINDS[kind]([p], anneal=anneal), KINDS[kind]([q])
+    lr, inner_lr = plain.param_groups[0]["lr"], plain.param_groups[0]["inner_lr"]
+
+    def rates(factor: float) -> dict[str, float]:
+        outer = lr if anneal == "inner" else lr * factor
+        return {"lr": outer, "inner_lr": inner_lr if anneal == "outer" else inner_lr * (lr * factor / lr)}
+
+    train(ours, p, gradients)
+    train(plain, q, gradients, rates)
+    assert torch.equal(p, q)
+    assert ours.param_groups[0]["inner_lr"] == inner_lr  # the options are as they were given
+
+
+def test_resumes_with_the_first_rate():
+    p, gradients = problem()
+    whole = KINDS["sgd"]([p], anneal="inner")
+    scheduler = torch.optim.lr_scheduler.ExponentialLR(whole, 0.7)
+    for i, gradient in enumerate(gradients):
+        if i == 4:
+            saved = copy.deepcopy((whole.state_dict(), scheduler.state_dict(), p.detach()))
+        p.grad = gradient.clone()
+        whole.step()
+        scheduler.step()
+
+    q = torch.nn.Parameter(saved[2].clone())
+    resumed = EntropySGD([q], lr=123.0, momentum=0.5, inner_lr=0.2, L=3, anneal="inner")
+    scheduler = torch.optim.lr_scheduler.ExponentialLR(resumed, 0.7)
+    resumed.load_state_dict(saved[0])
+    scheduler.load_state_dict(saved[1])
+    for gradient in gradients[4:]:
+        q.grad = gradient.clone()
+        resumed.step()
+        scheduler.step()
+    assert torch.equal(p, q)
+
+
+def test_a_state_of_a_version_without_it_loads():
+    p, gradients = problem()
+    optimizer = KINDS["sgd"]([p])
+    train(optimizer, p, gradients)
+    saved = optimizer.state_dict()
+    for name in ("anneal", "base_lr"):
+        del saved["param_groups"][0][name]
+    other = KINDS["sgd"]([problem()[0]], anneal="both")
+    other.load_state_dict(saved)
+    assert other.param_groups[0]["base_lr"] == 0.5
+
+
+def test_a_rate_that_is_a_tensor():
+    p, gradients = problem()
+    q, _ = problem()
+    optimizer = EntropySGD([p], lr=torch.tensor(0.5), inner_lr=0.2, L=3, anneal="inner")
+    train(optimizer, p, gradients)
+    train(EntropySGD([q], lr=0.5, inner_lr=0.2, L=3, anneal="inner"), q, gradients)
+    torch.testing.assert_close(p, q)
+    assert isinstance(optimizer.param_groups[0]["lr"], torch.Tensor)
+
+
+def test_finish_takes_the_rates_of_the_last_step():
+    p, gradients = problem()
+    optimizer = KINDS["sgd"]([p], anneal="inner")
+    optimizer.param_groups[0]["lr"] = 0.25
+    for gradient in gradients[:2]:
+        p.grad = gradient.clone()
+        optimizer.step()
+    mu, x = optimizer.state[p]["entropy_mu"].clone(), optimizer.state[p]["entropy_x"].clone()
+    optimizer.finish()
+    torch.testing.assert_close(
+        p.detach(), x - 0.5 * 1.5 * (x - mu)
+    )  # lr as given at first, Nesterov's first step
+
+
+def test_refuses_other_words():
+    with pytest.raises(ValueError, match="anneal must be"):
+        EntropySGD([problem()[0]], anneal="none")
