@@ -57,10 +57,12 @@ def train(
 
     """
     from entropy_sgd.lab.runs.folder import RunFolder, Settings
+    from entropy_sgd.lab.training import check
     from entropy_sgd.lab.training.trainer import train as run
 
     recipe = _changed(_family(what).recipe(method), optimizer, changes)
     settings = Settings(recipe if budget is None else recipe.stretched(budget), seed, final)
+    check.names(settings, data_dir=data_dir, device=device, present=not resume)
     folder = RunFolder(Path(out), settings, resume=resume, overwrite=overwrite)
     return run(settings, folder, data_dir=data_dir, device=device, keep_weights=keep_weights, console=console)
 

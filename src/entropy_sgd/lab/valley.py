@@ -6,6 +6,7 @@ it holds f's global minimum. -F(x, gamma), eq. (4), is computed by quadrature.
 
 from __future__ import annotations
 
+import io
 import math
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from entropy_sgd.lab.runs.records import write_whole
 from entropy_sgd.landscape import local_entropy
 
 GAMMAS = (300.0, 15.0)  # the smaller gamma looks further and smooths more
@@ -61,8 +63,10 @@ def compute(gammas: tuple[float, ...] = GAMMAS, points: int = 801) -> Valley:
 def draw(path: str | Path, gammas: tuple[float, ...] = GAMMAS) -> Valley:
     """Draw the figure to ``path``, whose suffix (.png, .svg, .pdf) gives the format, and return its data."""
     valley = compute(gammas)
-    Path(path).parent.mkdir(parents=True, exist_ok=True)
-    picture(valley).savefig(path, dpi=160)
+    path, stream = Path(path), io.BytesIO()
+    picture(valley).savefig(stream, format=path.suffix[1:] or "png", dpi=160)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, stream.getvalue())
     return valley
 
 

@@ -98,9 +98,14 @@ def test_a_folder_of_the_users_own(tmp_path):
         load(f"idx:{tmp_path}", final=True)
     (tmp_path / "t10k-images-idx4-ubyte").write_bytes(encode(x[:2]))
     (tmp_path / "t10k-labels-idx1-ubyte").write_bytes(encode(np.array([0, 3])))
+    for reading in (data.test, lambda: load(f"idx:{tmp_path}", final=True)):  # before the training, too
+        with pytest.raises(DataError, match="class 3 to test on, 3 classes"):
+            reading()
+    (tmp_path / "t10k-labels-idx1-ubyte").write_bytes(encode(np.array([0, 2])))
     assert len(load(f"idx:{tmp_path}", final=True).train) == 25
-    with pytest.raises(DataError, match="class 3 to test on, 3 classes"):
-        data.test()
+    (tmp_path / "t10k-images-idx4-ubyte").write_bytes(encode(x[:2, :, :3]))
+    with pytest.raises(DataError, match="3 x 3 x 5 to test on, of 3 x 4 x 5 to train on"):
+        load(f"idx:{tmp_path}", final=True)
 
 
 good = encode(np.zeros((10, 4, 4)))

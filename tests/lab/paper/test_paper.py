@@ -24,7 +24,7 @@ from entropy_sgd.lab.paper.numbers import Number
 from entropy_sgd.lab.paper.rows import ROWS, TABLE_1, entries
 from entropy_sgd.lab.paper.standing import command, stand
 from entropy_sgd.lab.paper.verdicts import verdict
-from entropy_sgd.lab.runs.folder import RunFolder, Settings
+from entropy_sgd.lab.runs.folder import Settings
 from entropy_sgd.lab.runs.reading import read
 from entropy_sgd.lab.runs.records import write_json
 
@@ -35,19 +35,30 @@ OURS = Entry("ours", "Ours", recipes.get("mnistfc/entropy-sgd"), (0, 1, 2), pape
 TINY = (Row("tiny", "two methods", (ADAM, OURS)),)
 
 
+def begun(path: Path, entry: Entry, seed: int) -> Path:
+    path.mkdir(parents=True)
+    settings = asdict(Settings(entry.recipe, seed, entry.final))
+    write_json(path / "config.json", {"settings": settings, "environment": {"command": ["/bin/entropy-sgd"]}})
+    return path
+
+
 def run(folder: Path, entry: Entry, seed: int, error: float | None) -> Path:
     """The folder of a run of `entry` that ended with this test error, or diverged."""
-    made = RunFolder(folder / f"{entry.key}-{seed}", Settings(entry.recipe, seed, entry.final))
+    made = begun(folder / f"{entry.key}-{seed}", entry, seed)
     known = {"recipe": entry.recipe.name, "seed": seed}
     if error is None:
-        made.write_summary({"status": "diverged", **known, "reason": "a loss of nan at step 3 of 9"})
+        write_json(
+            made / "summary.json", {"status": "diverged", **known, "reason": "a loss of nan at step 3 of 9"}
+        )
     else:
         judged = {"loss": 0.1, "error": error}
-        parts = {"final": True, "metric": "error", "validation": None, "test": judged}
-        made.write_summary({"status": "finished", **known, **parts, "epochs": 100.0, "seconds": 60.0})
+        parts = {"final": True, "metric": "error", "validation": None, "test": judged, "weights_sha256": "0"}
+        write_json(
+            made / "summary.json", {"status": "finished", **known, **parts, "epochs": 100.0, "seconds": 60.0}
+        )
     lines = [{"step": i, "epoch": i / 2, "loss": 1 / i, "lr": 0.1, "seconds": 1.0} for i in range(1, 201)]
-    (made.path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return made.path
+    (made / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return made
 
 
 @pytest.fixture
@@ -122,7 +133,7 @@ def test_only_runs_of_the_rows_are_kept_whatever_made_them_fast(tmp_path, capsys
     other = replace(ADAM, recipe=replace(ADAM.recipe, dropout=0.1))
     with pytest.raises(LabError, match=r"differs from adam in\n  dropout: 0.1 there, 0.5 here$"):
         kept.keep(read(run(tmp_path, other, 5, 1.3)), tmp_path / "out", TINY)
-    unfinished = RunFolder(tmp_path / "begun", Settings(ADAM.recipe, 6, True)).path
+    unfinished = begun(tmp_path / "begun", ADAM, 6)
     with pytest.raises(LabError, match="has not ended"):
         kept.keep(read(unfinished), tmp_path / "out", TINY)
     write_json(tmp_path / "out" / "adam-seed9.json", {"settings": {}})

@@ -9,11 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from begun import begun
 from entropy_sgd.lab import LabError, recipes
 from entropy_sgd.lab.cli import main
 from entropy_sgd.lab.report import write
 from entropy_sgd.lab.report.curves import curves
-from entropy_sgd.lab.runs.folder import RunFolder, Settings
+from entropy_sgd.lab.runs.folder import Settings
 from entropy_sgd.lab.runs.reading import Run, collect
 
 
@@ -87,8 +88,8 @@ def test_a_folder_that_ends_in_html_is_not_written_over(comparison, tmp_path, ca
 
 def test_unfinished_runs_and_runs_of_one_recipe_are_told_apart(comparison, tmp_path):
     recipe = replace(recipes.get("demo/sgd"), batch_size=16)
-    RunFolder(tmp_path / "a", Settings(recipe))
-    RunFolder(tmp_path / "b", Settings(replace(recipe, optimizer=replace(recipe.optimizer, lr=0.25))))
+    begun(tmp_path / "a", Settings(recipe))
+    begun(tmp_path / "b", Settings(replace(recipe, optimizer=replace(recipe.optimizer, lr=0.25))))
     (tmp_path / "a" / "metrics.jsonl").write_text(
         '{"step": 1, "epoch": 0.5, "loss": 2.0, "lr": 0.1}\n{"step": 2, "ep'
     )
@@ -99,7 +100,7 @@ def test_unfinished_runs_and_runs_of_one_recipe_are_told_apart(comparison, tmp_p
 
 
 def test_names_are_escaped(tmp_path):
-    RunFolder(tmp_path / "a", Settings(replace(recipes.get("demo/sgd"), data="<script>alert(1)</script>")))
+    begun(tmp_path / "a", Settings(replace(recipes.get("demo/sgd"), data="<script>alert(1)</script>")))
     assert "<script" not in write([tmp_path / "a"], tmp_path / "out").read_text()
 
 
@@ -175,10 +176,10 @@ def test_what_was_measured_is_shown_and_only_of_these_runs(comparison, tmp_path,
 def test_labels_and_settings_cannot_break_figures_or_page(tmp_path):
     recipe = replace(recipes.get("demo/sgd"), data="<b>&quot;$\\frac$ ${x}$")
     for seed, name in ((0, "a"), (0, "b")):
-        RunFolder(tmp_path / name, Settings(replace(recipe, batch_size=8 + len(name) * (name == "b")), seed))
+        begun(tmp_path / name, Settings(replace(recipe, batch_size=8 + len(name) * (name == "b")), seed))
         (tmp_path / name / "metrics.jsonl").write_text('{"step": 1, "epoch": 0.5, "loss": 2.0, "lr": 0.1}\n')
     other = replace(recipe, data="$\\frac$")
-    RunFolder(tmp_path / "c", Settings(other))
+    begun(tmp_path / "c", Settings(other))
     (tmp_path / "c" / "metrics.jsonl").write_text('{"step": 1, "epoch": 0.5, "loss": 2.0, "lr": 0.1}\n')
     content = write([tmp_path / name for name in "abc"], tmp_path / "out").read_text()
     assert "<b>" not in content

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from begun import begun
 from entropy_sgd.lab import LabError, recipes
 from entropy_sgd.lab.runs.folder import MetricsLog, RunFolder, Settings
 
@@ -16,7 +17,7 @@ def contents(path):
 
 
 def test_the_configuration_is_complete(tmp_path):
-    RunFolder(tmp_path / "run", Settings(RECIPE, 3))
+    begun(tmp_path / "run", Settings(RECIPE, 3))
     config = json.loads((tmp_path / "run" / "config.json").read_text())
     assert config["settings"]["seed"] == 3
     assert config["settings"]["recipe"]["optimizer"] == {
@@ -28,7 +29,7 @@ def test_the_configuration_is_complete(tmp_path):
 
 
 def test_a_folder_that_holds_another_run_is_refused(tmp_path):
-    RunFolder(tmp_path, Settings(RECIPE))
+    begun(tmp_path, Settings(RECIPE))
     before = contents(tmp_path)
     with pytest.raises(LabError, match=r"--resume.*--overwrite"):
         RunFolder(tmp_path, Settings(RECIPE))
@@ -41,6 +42,8 @@ def test_a_folder_that_holds_another_run_is_refused(tmp_path):
     assert contents(tmp_path) == before
     assert RunFolder(tmp_path, Settings(RECIPE), resume=True).resumed
     assert not RunFolder(tmp_path, changed, overwrite=True).resumed
+    assert contents(tmp_path) == before
+    begun(tmp_path, changed, overwrite=True)
     assert json.loads((tmp_path / "config.json").read_text())["settings"]["seed"] == 1
 
 
@@ -58,16 +61,16 @@ def test_files_of_others_are_never_touched(tmp_path):
         RunFolder(model, Settings(RECIPE), overwrite=True)
     assert (model / "weights.pt").read_text() == "precious"
     run = tmp_path / "run"
-    RunFolder(run, Settings(RECIPE))
+    begun(run, Settings(RECIPE))
     (run / "notes.txt").write_text("mine")
     (run / "tensorboard").mkdir()
-    RunFolder(run, Settings(RECIPE), overwrite=True)
+    begun(run, Settings(RECIPE), overwrite=True)
     assert (run / "notes.txt").read_text() == "mine"
     assert not (run / "tensorboard").exists()
 
 
 def test_a_run_from_before_the_settings_of_speed_goes_on(tmp_path):
-    RunFolder(tmp_path, Settings(RECIPE))
+    begun(tmp_path, Settings(RECIPE))
     config = json.loads((tmp_path / "config.json").read_text())
     for field in ("threads", "channels_last", "compile"):
         del config["settings"]["recipe"][field]
@@ -78,7 +81,7 @@ def test_a_run_from_before_the_settings_of_speed_goes_on(tmp_path):
     with pytest.raises(LabError) as caught:
         RunFolder(tmp_path, Settings(replace(RECIPE, compile=True)), resume=True)
     assert str(caught.value).endswith("another configuration:\n  recipe.compile: False there, True now")
-    RunFolder(tmp_path / "new", Settings(replace(RECIPE, threads=2)))
+    begun(tmp_path / "new", Settings(replace(RECIPE, threads=2)))
     with pytest.raises(LabError, match=r"recipe\.threads: 2 there, 1 now"):
         RunFolder(tmp_path / "new", Settings(replace(RECIPE, threads=1)), resume=True)
 
@@ -91,6 +94,11 @@ def test_a_place_that_cannot_hold_a_folder_is_named(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(LabError, match=r"cannot use .*file"):
         RunFolder(tmp_path / "file", Settings(RECIPE))
+    with (
+        pytest.raises(LabError, match=r"cannot use .*file"),
+        RunFolder(tmp_path / "file/in", Settings(RECIPE)),
+    ):
+        pass
 
 
 def test_metrics_are_cut_back_to_the_checkpoint(tmp_path):

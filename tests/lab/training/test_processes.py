@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from begun import begun
 from entropy_sgd.lab import LabError
 from entropy_sgd.lab.data.batches import SequenceBatches, ShuffledBatches
 from entropy_sgd.lab.data.types import Split
@@ -106,7 +107,7 @@ def test_another_number_of_processes_is_refused(several):
 
 
 def test_a_run_from_before_processes_were_counted_goes_on(tmp_path):
-    RunFolder(tmp_path, Settings(images()))
+    begun(tmp_path, Settings(images()))
     config = load(tmp_path / "config.json")
     del config["settings"]["processes"]
     (tmp_path / "config.json").write_text(json.dumps(config))

@@ -15,6 +15,7 @@ from importlib import import_module
 from entropy_sgd import __version__
 from entropy_sgd.lab import LabError, unknown
 from entropy_sgd.lab.cli import output
+from entropy_sgd.lab.cli.streams import discard, streams
 
 COMMANDS = {
     "demo": ("compare", "SGD, Adam, Entropy-SGD on real digits, offline, in three minutes"),
@@ -36,6 +37,10 @@ COMMANDS = {
     "valley": ("report", "draw local entropy on the valleys of the paper's Fig. 2"),
 }
 """The module of each command, which has a function of its name, and what it does."""
+
+
+LONG = ("train", "compare", "tune", "demo", "spectrum", "local-entropy", "landscape")
+"""Commands that go on when nobody reads their output any more."""
 
 
 def command(name: str) -> Callable[[list[str]], object]:
@@ -64,6 +69,11 @@ def usage() -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
+    with streams(patient=bool(given) and given[0] in LONG):
+        return _run(given)
+
+
+def _run(given: list[str]) -> int:
     if not given or given[0] in ("-h", "--help", "help"):
         print(usage())
         return 0 if given else 2
@@ -71,6 +81,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"entropy-sgd {__version__}")
         return 0
     try:
+        for argument in given:
+            if not argument.isprintable() and not argument.isascii():
+                argument.encode()  # half a surrogate stands for a byte that is not UTF-8
         if given[0] not in COMMANDS:
             raise unknown("command", given[0], COMMANDS)
         if given[0] != "train" and os.environ.get("WORLD_SIZE", "1") != "1" and "LOCAL_RANK" in os.environ:
@@ -83,8 +96,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         else:
             run(rest)
     except LabError as error:
-        print(f"error: {error}", file=sys.stderr)
+        for line in (f"error: {error}", *getattr(error, "__notes__", ())):
+            print(line, file=sys.stderr)
         return error.exit_code
+    except UnicodeEncodeError:
+        print("error: the arguments must be UTF-8", file=sys.stderr)
+        return 2
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith("entropy_sgd"):
             raise
@@ -94,9 +111,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("interrupted", file=sys.stderr)
         return 130
     except BrokenPipeError:  # the reader of our output has closed it, as in `entropy-sgd data list | head -1`
-        sys.stderr.close()
+        discard(sys.stdout)
         return 141
     except OSError as error:  # no permission, no space: the message has the file
         print(f"error: {error}", file=sys.stderr)
+        return 2
+    except (MemoryError, RecursionError) as error:
+        print(f"error: this needs more memory than there is ({error})", file=sys.stderr)
         return 2
     return 0

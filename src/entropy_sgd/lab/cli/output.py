@@ -35,7 +35,7 @@ def as_json(command: Callable[[list[str]], object], arguments: list[str]) -> Non
 def _print(result: object) -> None:
     if os.environ.get("RANK", "0") != "0":  # one of several processes that train together
         return
-    print(json.dumps(result, indent=2, ensure_ascii=False, allow_nan=False, default=_plain), flush=True)
+    print(json.dumps(result, indent=2, allow_nan=False, default=_plain), flush=True)
 
 
 def _plain(value: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 
@@ -56,12 +56,15 @@ USAGE = """usage: entropy-sgd train NETWORK --method METHOD [OPTIONS]
 
 def chosen_recipe(name: str, method: str | None) -> Recipe:
     """The recipe named by `NETWORK/METHOD`, or by a network or the user's file and `--method`."""
-    if is_file(name) or method is not None:
+    if is_file(name) or method is not None or name in recipes.FAMILIES:
         if "/" in name and not is_file(name):
             raise LabError(f"{name!r} names a method already: leave out --method {method}")
         family = find(name)
         if method is None:
-            raise LabError(f"--method is missing: one of {', '.join(family.methods())}")
+            raise LabError(
+                f"--method is missing: entropy-sgd train {name} --method METHOD, "
+                f"with one of {', '.join(family.methods())}"
+            )
         return family.recipe(method)
     return recipes.get(name)
 
@@ -100,30 +103,26 @@ def train(arguments: list[str]) -> object:
     recipe = options.recipe if options.budget is None else options.recipe.stretched(options.budget)
     out = options.out or Path("runs") / f"{recipe.name.replace('/', '-')}-seed{options.seed}"
 
-    from entropy_sgd.lab.runs.folder import CONFIG, EXPERIMENT, METRICS, RunFolder, Settings
+    from entropy_sgd.lab.runs.folder import RunFolder, Settings
+    from entropy_sgd.lab.training import check
     from entropy_sgd.lab.training.processes import Processes
     from entropy_sgd.lab.training.trainer import train as run
 
     with Processes.from_environment() as processes:
         recipe, together = with_replicas(recipe, options.replicas, processes.size)
         settings = Settings(recipe, options.seed, options.final, together)
+        place: dict[str, Any] = {"data_dir": options.data_dir, "device": options.device}
+        with processes.together():
+            check.names(settings, **place, processes=processes, present=not options.resume)
         folder = processes.first(
             lambda: RunFolder(out, settings, resume=options.resume, overwrite=options.overwrite)
         )
-        try:
-            summary = run(
-                settings,
-                folder,
-                data_dir=options.data_dir,
-                device=options.device,
-                checkpoint_seconds=options.checkpoint_seconds,
-                keep_weights=options.keep_weights,
-                processes=processes,
-            )
-        except (LabError, KeyboardInterrupt):
-            # where nothing was trained, the folder is free for the corrected command
-            if not folder.resumed and not (out / METRICS).exists():
-                (out / EXPERIMENT).unlink(missing_ok=True)
-                (out / CONFIG).unlink(missing_ok=True)
-            raise
+        summary = run(
+            settings,
+            folder,
+            **place,
+            checkpoint_seconds=options.checkpoint_seconds,
+            keep_weights=options.keep_weights,
+            processes=processes,
+        )
     return {"folder": out, **summary}

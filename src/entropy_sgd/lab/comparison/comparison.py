@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any, cast
 
 from rich.console import Console
 
@@ -14,14 +15,16 @@ from entropy_sgd.lab.comparison.table import Row, forms, tabulate
 from entropy_sgd.lab.jobs import lease
 from entropy_sgd.lab.recipes import Recipe
 from entropy_sgd.lab.runs import environment
-from entropy_sgd.lab.runs.folder import CONFIG, Settings, holds_run, prepare
-from entropy_sgd.lab.runs.records import Record, read_json, write_json
+from entropy_sgd.lab.runs.claim import CONFIG, Claim, holds_run
+from entropy_sgd.lab.runs.folder import CHECKPOINTS, SUMMARY, Settings
+from entropy_sgd.lab.runs.records import Record, mapping, write_json
 from entropy_sgd.lab.terminal import prose, show
-from entropy_sgd.lab.training.acceleration import require_compiler
+from entropy_sgd.lab.training import check
 from entropy_sgd.lab.training.display import say
-from entropy_sgd.lab.training.processes import Processes
 
 RESULT = "comparison.json"
+KEPT = (*CHECKPOINTS, SUMMARY)
+"""What a run has once there is something to keep of it."""
 
 
 @dataclass(frozen=True)
@@ -61,31 +64,54 @@ def run(
     if not comparison.recipes or not comparison.seeds:
         raise LabError("a comparison needs at least one method and one seed")
     console = console or Console()
-    comparison = replace(comparison, recipes=_fixed_threads(comparison.recipes, path, resume=resume))
-    if not resume:  # otherwise it may be that nothing is left to train
-        for recipe in comparison.recipes:
-            require_compiler(recipe, Processes().device(device))
+    recipes = _fixed_threads(comparison.recipes, path, resume=resume)
+    comparison = replace(comparison, recipes=recipes)
     settings = {
         "recipes": {recipe.name: asdict(recipe) for recipe in comparison.recipes},
         "seeds": list(comparison.seeds),
         "final": comparison.final,
     }
-    # all runs there, also those of seeds and methods that this comparison does not have
-    runs = [entry.name for entry in path.glob("*/") if holds_run(entry)]
-    ours = (*runs, RESULT, "report", lease.NAME, CONFIG)
-    if not prepare(path, settings, resume=resume, overwrite=overwrite, ours=ours):
-        write_json(path / CONFIG, {"settings": settings, "environment": environment.describe()})
-    outcomes = jobs.run(
-        [jobs.Job(path / name, run_settings, data_dir, device) for name, run_settings in comparison.runs()],
-        path,
-        at_once=at_once,
-        dask=dask,
-        console=console,
-    )
-    failed = jobs.failures(outcomes)
-    summaries = [outcome.summary for outcome in outcomes if outcome.summary is not None]
-    if not summaries:
-        raise failed or LabError("no run has a result")
+    # known networks, data and options are asked for before "already holds a run" is said
+    for _, wanted in comparison.runs():
+        check.names(wanted, data_dir=data_dir, device=device, present=not resume)
+    claim = Claim(path, settings, resume=resume, overwrite=overwrite, ours=ours, established=established)
+    for note in claim.notes:
+        say(console, f"note: {note}")
+    if not claim.continues:
+        check.whole([wanted for _, wanted in comparison.runs()], data_dir=data_dir, device=device)
+    with claim:
+        claim.begin(environment.describe())
+        outcomes = jobs.run(
+            [jobs.Job(path / name, wanted, data_dir, device) for name, wanted in comparison.runs()],
+            path,
+            at_once=at_once,
+            dask=dask,
+            console=console,
+            ended=lambda outcome: claim.settle(),
+        )
+        failed = jobs.failures(outcomes)
+        summaries = [outcome.summary for outcome in outcomes if outcome.summary is not None]
+        if not summaries:
+            raise failed or LabError("no run has a result")
+        rows = _conclude(comparison, path, summaries, console)
+        if failed is not None:
+            raise failed
+        return rows
+
+
+def ours(path: Path) -> tuple[str, ...]:
+    """All runs there, also those of seeds and methods that a comparison does not have, and its own files."""
+    runs = [entry.name for entry in path.glob("*/") if entry.name[0] != "." and holds_run(entry)]
+    return (*runs, RESULT, "report", lease.NAME, CONFIG)
+
+
+def established(path: Path) -> bool:
+    """Whether some run there has something to go on from."""
+    return any(entry.parent.name[0] != "." for name in KEPT for entry in path.glob(f"*/{name}"))
+
+
+def _conclude(comparison: Comparison, path: Path, summaries: list[Record], console: Console) -> list[Row]:
+    """Write the table and print it."""
     rows = tabulate(summaries)
     write_json(path / RESULT, {"rows": [asdict(row) for row in rows], "runs": summaries})
     at_most = any(recipe.stop_at_loss is not None for recipe in comparison.recipes)
@@ -94,19 +120,15 @@ def run(
     short = {row.recipe: row.recipe.rpartition("/")[2] for row in rows} if len(networks) == 1 else None
     prose(console, sentence(rows, short))
     say(console, f"runs and {RESULT}: {path}")
-    if failed is not None:
-        raise failed
     return rows
 
 
 def _fixed_threads(recipes: Sequence[Recipe], path: Path, *, resume: bool) -> tuple[Recipe, ...]:
     """The recipes with a number of threads; a comparison begun without one goes on as it was."""
-    begun: Record = {}
-    if resume and holds_run(path):
-        begun = read_json(path / CONFIG)["settings"].get("recipes", {})
-    return tuple(
-        recipe
-        if recipe.name in begun and begun[recipe.name].get("threads") is None
-        else jobs.fixed_threads(recipe)
-        for recipe in recipes
-    )
+    begun = mapping(path / CONFIG, "settings").get("recipes") if resume and holds_run(path) else None
+
+    def without(recipe: Recipe) -> bool:
+        there: Any = cast("Record", begun).get(recipe.name) if isinstance(begun, dict) else None
+        return isinstance(there, dict) and cast("Record", there).get("threads") is None
+
+    return tuple(recipe if without(recipe) else jobs.fixed_threads(recipe) for recipe in recipes)

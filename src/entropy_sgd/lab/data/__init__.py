@@ -12,7 +12,16 @@ from pathlib import Path
 from entropy_sgd.lab import unknown
 from entropy_sgd.lab.data import catalogue
 from entropy_sgd.lab.data.download import fetch
-from entropy_sgd.lab.data.files import DataError, DatasetStatus, FileStatus, data_root, status, verify
+from entropy_sgd.lab.data.files import (
+    DataError,
+    DatasetStatus,
+    FileStatus,
+    data_root,
+    regular,
+    require_present,
+    status,
+    verify,
+)
 from entropy_sgd.lab.data.types import Images, Split, Text
 
 __all__ = [
@@ -22,6 +31,7 @@ __all__ = [
     "Images",
     "Split",
     "Text",
+    "check",
     "data_root",
     "fetch",
     "load",
@@ -36,6 +46,21 @@ def names() -> list[str]:
     return [*catalogue.DATASETS, "digits"]
 
 
+def check(name: str, data_dir: Path | None = None, *, present: bool = True) -> None:
+    """Refuse a name that `load` does not know and, with `present`, data that are not there."""
+    kind, colon, path = name.partition(":")
+    if kind in ("idx", "text") and colon and path:
+        place = Path(path).expanduser()
+        if present and kind == "idx" and not place.is_dir():
+            raise DataError(f"{name!r}: {place} is not a folder.")
+        if present and kind == "text":
+            regular(place)
+    elif name not in names():
+        raise DataError(str(unknown("dataset", name, [*names(), "idx:FOLDER", "text:FILE"])))
+    elif present and name != "digits":
+        require_present(name, data_dir)
+
+
 def load(name: str, data_dir: Path | None = None, *, final: bool = False) -> Images | Text:
     """Read a dataset into memory.
 
@@ -47,6 +72,7 @@ def load(name: str, data_dir: Path | None = None, *, final: bool = False) -> Ima
             the publisher gives none.
 
     """
+    check(name, present=False)
     if name in catalogue.READERS:
         module, _, reader = catalogue.READERS[name].partition(":")
         return getattr(import_module(f"{__name__}.{module}"), reader)(data_dir, final=final)
@@ -55,12 +81,10 @@ def load(name: str, data_dir: Path | None = None, *, final: bool = False) -> Ima
         from entropy_sgd.lab.data.digits import digits
 
         return digits(final=final)
-    if kind == "idx" and path:
+    if kind == "idx":
         from entropy_sgd.lab.data import idx
 
         return idx.folder(Path(path).expanduser(), final=final)
-    if kind == "text" and path:
-        from entropy_sgd.lab.data import text
+    from entropy_sgd.lab.data import text
 
-        return text.split_bytes(name, Path(path).expanduser())
-    raise DataError(str(unknown("dataset", name, [*names(), "idx:FOLDER", "text:FILE"])))
+    return text.split_bytes(name, Path(path).expanduser())

@@ -37,7 +37,7 @@ def load(folder: Path) -> dict[str, Tensor] | None:
                 raise ValueError(f"{path} has the SHA-256 {found}, expected {expected}")
             arrays[path.stem] = torch.as_tensor(np.load(path, allow_pickle=False))
         return arrays
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         warnings.warn(f"The cache {folder} is damaged and will be made again: {error}", stacklevel=2)
         return None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -56,6 +57,28 @@ def find(name: str) -> catalogue.Dataset:
     return catalogue.DATASETS[name]
 
 
+def regular(path: Path) -> int:
+    """The size of a file that can be read whole: a pipe may never end, and a device never does."""
+    try:
+        found = path.stat()
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror or error}.") from error
+    if not stat.S_ISREG(found.st_mode):
+        why = "Is a directory" if stat.S_ISDIR(found.st_mode) else "it is not a regular file"
+        raise DataError(f"{path} cannot be read: {why}.")
+    return found.st_size
+
+
+def fits_memory(path: Path, size: int, times: int) -> None:
+    """Refuse `size` bytes that exceed this machine's memory, once held as numbers of `times` bytes."""
+    try:
+        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, OSError, ValueError):  # the system does not say
+        return
+    if size * times > memory:
+        raise DataError(f"{path} holds {size:,} bytes: as numbers they exceed the memory of this machine.")
+
+
 def sha256(path: Path) -> str:
     """The SHA-256 of a file, in hexadecimal."""
     with path.open("rb") as stream:
@@ -79,6 +102,8 @@ def verify(name: str, data_dir: Path | None = None) -> list[FileStatus]:
     for file in find(name).files:
         path = root / file.path
         try:
+            if path.exists():
+                regular(path)
             found = sha256(path) if path.exists() else None
         except OSError as error:
             raise DataError(f"{path} cannot be read: {error.strerror or error}.") from error
@@ -96,16 +121,27 @@ def require(name: str, data_dir: Path | None = None) -> list[Path]:
     if damaged := [file for file in found if file.state == "damaged"]:
         raise DataError("\n".join(map(damage, damaged)))
     if missing := [file.path for file in found if file.state == "missing"]:
-        listing = "".join(f"\n  {path}" for path in missing)
-        option = "" if data_dir is None else f" --data-dir {data_dir}"
-        addresses = "".join(f"\n  {url}" for url in dataset.urls)
-        raise DataError(
-            f"Data of {name!r} is missing. Looked for:{listing}\n"
-            f"Get it with: entropy-sgd data fetch {name}{option}\n"
-            f"or put the files there yourself; they are published at:{addresses}\n"
-            "Another folder is chosen with --data-dir or $ENTROPY_SGD_DATA."
-        )
+        raise _missing(dataset, missing, data_dir)
     return [file.path for file in found]
+
+
+def require_present(name: str, data_dir: Path | None = None) -> None:
+    """Refuse a dataset of which a file is missing; nothing is hashed."""
+    root, dataset = data_root(data_dir), find(name)
+    if missing := [root / file.path for file in dataset.files if not (root / file.path).exists()]:
+        raise _missing(dataset, missing, data_dir)
+
+
+def _missing(dataset: catalogue.Dataset, missing: list[Path], data_dir: Path | None) -> DataError:
+    name, listing = dataset.name, "".join(f"\n  {path}" for path in missing)
+    option = "" if data_dir is None else f" --data-dir {data_dir}"
+    addresses = "".join(f"\n  {url}" for url in dataset.urls)
+    return DataError(
+        f"Data of {name!r} is missing. Looked for:{listing}\n"
+        f"Get it with: entropy-sgd data fetch {name}{option}\n"
+        f"or put the files there yourself; they are published at:{addresses}\n"
+        "Another folder is chosen with --data-dir or $ENTROPY_SGD_DATA."
+    )
 
 
 def damage(status: FileStatus) -> str:

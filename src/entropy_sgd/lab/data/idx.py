@@ -12,7 +12,7 @@ import struct
 import zlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO, cast
 
 import torch
 
@@ -34,25 +34,40 @@ _UNSIGNED_BYTE = 8
 
 def read(path: Path) -> Tensor:
     """The uint8 array in an idx file, compressed with gzip or not."""
+    files.regular(path)
     try:
-        content = path.read_bytes()
-        if content[:2] == b"\x1f\x8b":
-            content = gzip.decompress(content)
+        with path.open("rb") as stream:
+            packed = stream.read(2) == b"\x1f\x8b"
+        with gzip.open(path) if packed else path.open("rb") as stream:
+            return _array(path, cast("BinaryIO", stream))
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{path} cannot be read: {error}.") from error
-    if len(content) < 4 or content[:2] != b"\0\0" or content[2] != _UNSIGNED_BYTE:
-        raise DataError(
-            f"{path} is not an idx file of unsigned bytes: it begins with [{content[:4].hex(' ')}]."
-        )
-    start = 4 + 4 * content[3]
-    if len(content) < start:
-        raise DataError(f"{path} ends inside its header, after {len(content)} bytes.")
-    shape = struct.unpack(f">{content[3]}I", content[4:start])
-    if len(content) - start != math.prod(shape):
-        raise DataError(
-            f"{path} announces {math.prod(shape)} elements {shape}, but holds {len(content) - start}."
-        )
-    return torch.frombuffer(bytearray(content), dtype=torch.uint8)[start:].view(shape)
+
+
+def _array(path: Path, stream: BinaryIO) -> Tensor:
+    """No more is read than the header announces: a small file can unpack to any size."""
+    start = stream.read(4)
+    if len(start) < 4 or start[:2] != b"\0\0" or start[2] != _UNSIGNED_BYTE:
+        raise DataError(f"{path} is not an idx file of unsigned bytes: it begins with [{start.hex(' ')}].")
+    sizes = stream.read(4 * start[3])
+    if len(sizes) < 4 * start[3]:
+        raise DataError(f"{path} ends inside its header, after {4 + len(sizes)} bytes.")
+    shape = struct.unpack(f">{start[3]}I", sizes)
+    count = math.prod(shape)
+    announced = f"{path} announces {count} elements {shape}, but holds"
+    if count > 1100 * path.stat().st_size:  # deflate packs 1032 bytes into one at best
+        raise DataError(f"{announced} fewer.")
+    files.fits_memory(path, count, 6)  # the bytes, a copy, and a float for each
+    content = stream.read(count)
+    if len(content) < count:
+        raise DataError(f"{announced} {len(content)}.")
+    if more := stream.read(1 << 20):
+        raise DataError(f"{announced} {count + len(more)}{' or more' if len(more) == 1 << 20 else ''}.")
+    return (
+        torch.frombuffer(bytearray(content), dtype=torch.uint8).view(shape)
+        if count
+        else torch.empty(shape, dtype=torch.uint8)
+    )
 
 
 def read_pair(images: Path, labels: Path) -> Bytes:
@@ -82,12 +97,16 @@ def normalised(
     classes = 1 + max(int(labels.max()) for _, labels in filter(None, (train, validation)))
 
     def split(images: Tensor, labels: Tensor) -> Split:
-        if (highest := int(labels.max())) >= classes:
-            raise DataError(f"{name!r}: a class {highest} to test on, {classes} classes to train on.")
+        _check_classes(name, labels, classes)
         return Split(images.float().div_(255).sub_(mean).div_(std or 1.0), labels.long())
 
     held_out = validation and split(*validation)
     return Images(name, split(*train), held_out, classes, lambda: split(*read_test()))
+
+
+def _check_classes(name: str, labels: Tensor, classes: int) -> None:
+    if (highest := int(labels.max())) >= classes:
+        raise DataError(f"{name!r}: a class {highest} to test on, {classes} classes to train on.")
 
 
 def mnist(data_dir: Path | None, *, final: bool) -> Images:
@@ -119,8 +138,12 @@ def folder(path: Path, *, final: bool) -> Images:
         return found[0], found[1]
 
     x, y = read_pair(*pair("train"))
-    if final:
-        pair("t10k")  # report a missing file now, not after the training
+    if final:  # what is wrong with the test set is said now, not after the training
+        test, labels = read_pair(*pair("t10k"))
+        if test.shape[1:] != x.shape[1:]:
+            sizes = (" x ".join(map(str, images.shape[1:])) for images in (test, x))
+            raise DataError(f"{path}: images of {' to test on, of '.join(sizes)} to train on.")
+        _check_classes(f"idx:{path}", labels, 1 + int(y.max()))
     elif len(x) < 10:
         raise DataError(
             f"{path} must have at least 10 training images to cut a validation set, got {len(x)}."

@@ -73,8 +73,11 @@ def split_bytes(name: str, path: Path) -> Text:
 
 
 def _read(path: Path) -> bytes:
+    size = files.regular(path)
+    files.fits_memory(path, size, 9)  # the bytes, and an int64 for each
     try:
-        content = path.read_bytes()
+        with path.open("rb") as stream:
+            content = stream.read(size)
     except OSError as error:
         raise DataError(f"The text {path} cannot be read: {error.strerror or error}.") from error
     if len(content) < 10:

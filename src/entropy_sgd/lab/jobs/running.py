@@ -18,8 +18,7 @@ from entropy_sgd.lab.jobs.attempt import attempt
 from entropy_sgd.lab.jobs.job import Job, Outcome
 from entropy_sgd.lab.jobs.lease import Lease
 from entropy_sgd.lab.jobs.progress import Board, Overall, roughly
-from entropy_sgd.lab.runs.folder import SUMMARY, RunFolder
-from entropy_sgd.lab.runs.records import read_json
+from entropy_sgd.lab.runs.folder import RunFolder, read_summary
 from entropy_sgd.lab.training.display import say
 from entropy_sgd.lab.training.stop import StopSignals
 from entropy_sgd.lab.training.trainer import train
@@ -185,8 +184,11 @@ def begun(job: Job) -> bool:
 
 def finished(job: Job) -> bool:
     """Whether there is nothing left to train."""
-    summary = job.folder / SUMMARY
-    return summary.exists() and read_json(summary).get("status") == "finished"
+    try:
+        summary = read_summary(job.folder)
+    except LabError:  # damaged: the run itself will say so
+        return False
+    return summary is not None and summary["status"] == "finished"
 
 
 def _outcome(job: Job, future: futures.Future[Outcome]) -> Outcome:

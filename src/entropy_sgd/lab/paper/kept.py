@@ -14,7 +14,7 @@ from entropy_sgd.lab.paper.entry import Entry, Row
 from entropy_sgd.lab.paper.rows import ROWS, entries
 from entropy_sgd.lab.recipes import Recipe
 from entropy_sgd.lab.runs.reading import Run, read_recipe
-from entropy_sgd.lab.runs.records import Record, flatten, read_json
+from entropy_sgd.lab.runs.records import Record, flatten, read_json, write_whole
 
 POINTS = 100
 """Of a training curve."""
@@ -93,9 +93,7 @@ def keep(run: Run, folder: Path, rows: tuple[Row, ...] = ROWS, *, overwrite: boo
             raise LabError(f"{path} holds another run of {entry.key}: use --overwrite to replace it")
         return path
     folder.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f"{path.name}.tmp")
-    temporary.write_text(_compact(content), "utf-8")
-    temporary.replace(path)
+    write_whole(path, _compact(content).encode())
     return path
 
 

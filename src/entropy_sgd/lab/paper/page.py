@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import html
+import io
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +18,8 @@ from entropy_sgd.lab.paper.entry import Row
 from entropy_sgd.lab.paper.rows import ROWS
 from entropy_sgd.lab.paper.standing import Standing
 from entropy_sgd.lab.paper.table import Table
-from entropy_sgd.lab.report.figures import STYLE, svg
+from entropy_sgd.lab.report.figures import STYLE
+from entropy_sgd.lab.runs.records import write_whole
 
 TITLE = "The paper's table and figures"
 LEAD = (
@@ -80,7 +82,8 @@ def write(standings: Mapping[str, Standing], measured: Path, out: Path, rows: tu
     content = sections(standings, measured, rows)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(_html(content) if out.suffix == ".html" else _markdown(content, out), "utf-8")
+        text = _html(content) if out.suffix == ".html" else _markdown(content, out)
+        write_whole(out, text.encode())
     except OSError as error:
         raise LabError(f"cannot write the page to {out}: {error}") from error
     return out
@@ -103,7 +106,10 @@ def _html_block(block: Block) -> str:
     if isinstance(block, str):
         return f"<p>{html.escape(block)}</p>"
     if isinstance(block, Picture):  # an image of its own: identifiers of two figures do not clash
-        data = base64.b64encode(svg(block.figure).encode()).decode()
+        stream = io.BytesIO()
+        with mpl.rc_context({**STYLE, "svg.fonttype": "path"}):  # an image has no fonts of the page
+            block.figure.savefig(stream, format="svg", metadata={"Date": None})
+        data = base64.b64encode(stream.getvalue()).decode()
         return f'<img alt="{html.escape(block.title)}" src="data:image/svg+xml;base64,{data}">'
     head = "".join(f"<th>{html.escape(text)}</th>" for text in block.headings)
     lines = "".join(

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
-from typing import Annotated
+from dataclasses import dataclass, field, fields, replace
+from typing import Annotated, Any, cast
 
 import tyro
 
@@ -31,6 +31,27 @@ def every(period: float, *, start: float | None = None, until: float) -> tuple[f
     """The drops `start` (by default `period`), `start + period`, … before `until`."""
     first = period if start is None else start
     return tuple(first + k * period for k in range(max(0, math.ceil((until - first) / period))))
+
+
+LARGEST = 3.4e38
+"""What float32, in which networks are trained, can hold."""
+WHOLE = ("batch_size", "unroll", "vocabulary", "train_limit", "statistics_samples")
+
+
+def check_floats(options: Options, drops: Drops) -> None:
+    """Refuse options that are no numbers of float32, and drops that make a learning rate of such a kind."""
+    for option in fields(options):
+        value = getattr(options, option.name)
+        for number in cast("tuple[Any, ...]", value if isinstance(value, tuple) else (value,)):
+            if isinstance(number, (int, float)) and not abs(number) <= LARGEST:
+                raise LabError(
+                    f"optimizer.{option.name} must be a finite number up to {LARGEST:g}, got {number}"
+                )
+    rate = abs(getattr(options, "lr", 0.0)) or 1.0
+    if math.log(rate) + len(drops.at) * math.log(drops.factor) > math.log(LARGEST):
+        raise LabError(
+            f"drops.factor {drops.factor:g}, {len(drops.at)} times, makes a learning rate beyond {LARGEST:g}"
+        )
 
 
 @dataclass(frozen=True)
@@ -122,8 +143,11 @@ class Recipe:
                 raise LabError(f"{argument} must be a finite number above 0, got {getattr(self, argument)}")
         for argument in ("unroll", "vocabulary", "train_limit", "clip_norm", "stop_at_loss", "threads"):
             value = getattr(self, argument)
-            if value is not None and not value > 0:
-                raise LabError(f"{argument} must be above 0, got {value}")
+            if value is not None and not 0 < value < math.inf:
+                raise LabError(f"{argument} must be a finite number above 0, got {value}")
+        for argument in WHOLE:
+            if (getattr(self, argument) or 0) >= 1 << 31:
+                raise LabError(f"{argument} must be below 2^31, got {getattr(self, argument)}")
         if self.dropout is not None and not 0 <= self.dropout < 1:
             raise LabError(f"dropout must be a probability in [0, 1), got {self.dropout}")
         if self.width is not None and not 0 < self.width < math.inf:
@@ -136,6 +160,9 @@ class Recipe:
             raise LabError(f"data_seed must be an integer >= 0, got {self.data_seed}")
         if not 0 < self.drops.factor < math.inf:
             raise LabError(f"drops.factor must be a finite number above 0, got {self.drops.factor}")
+        if not all(map(math.isfinite, self.drops.at)):
+            raise LabError(f"drops.at must be finite numbers, got {self.drops.at}")
+        check_floats(self.optimizer, self.drops)
 
     @property
     def method(self) -> str:
@@ -147,8 +174,16 @@ class Recipe:
 
         Drops keep their place relative to the budget, and so do the schedules of the method.
         """
+        if not 0 < epochs < math.inf:
+            raise LabError(f"budget must be a finite number above 0, got {epochs}")
         ratio = epochs / self.epochs
-        optimizer = methods.of(self.optimizer).stretched(self.optimizer, ratio)
+        try:
+            optimizer = methods.of(self.optimizer).stretched(self.optimizer, ratio)
+        except (OverflowError, ZeroDivisionError, ValueError) as error:
+            raise LabError(
+                f"a budget of {epochs:g} is too far from the recipe's {self.epochs:g} effective epochs for "
+                f"the schedules of {self.method}: {error}"
+            ) from error
         drops = replace(self.drops, at=tuple(drop * ratio for drop in self.drops.at))
         every = min(self.evaluate_every, epochs)
         return replace(self, epochs=epochs, drops=drops, optimizer=optimizer, evaluate_every=every)

@@ -5,6 +5,7 @@ Mean over the seeds with a band of one standard deviation, the single runs thin 
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from matplotlib.ticker import NullFormatter
 from entropy_sgd.lab import metrics
 from entropy_sgd.lab.report.curves import curves
 from entropy_sgd.lab.runs.reading import Run
+from entropy_sgd.lab.runs.records import write_whole
 
 # Okabe and Ito's colours, which colour-blind readers can tell apart.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -151,8 +153,11 @@ def save(figures: dict[str, Figure], folder: Path) -> list[Path]:
     for name, figure in figures.items():
         for ending in ("png", "pdf"):
             path = folder / f"{name}.{ending}"
+            stream = io.BytesIO()
             with mpl.rc_context(STYLE):
                 # without the time of day, the same runs give the same bytes
-                figure.savefig(path, dpi=160, metadata={"CreationDate": None} if ending == "pdf" else None)
+                moment = {"CreationDate": None} if ending == "pdf" else None
+                figure.savefig(stream, format=ending, dpi=160, metadata=moment)
+            write_whole(path, stream.getvalue())
             paths.append(path)
     return paths

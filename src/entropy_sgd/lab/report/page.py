@@ -15,7 +15,7 @@ from entropy_sgd.lab.report.measured import Measured, find
 from entropy_sgd.lab.report.style import CSS
 from entropy_sgd.lab.report.svg import svg, with_values
 from entropy_sgd.lab.runs.reading import Run, collect
-from entropy_sgd.lab.runs.records import flatten
+from entropy_sgd.lab.runs.records import flatten, write_whole
 
 NAME = "report.html"
 
@@ -35,7 +35,7 @@ def write(paths: Sequence[Path], out: Path, measured: Sequence[Path] = ()) -> Pa
         page.parent.mkdir(parents=True, exist_ok=True)
         if not alone:
             figures.save({**figures.draw(runs), **found.figures()}, out)
-        page.write_text(render(runs, found), "utf-8")
+        write_whole(page, render(runs, found).encode())
     except OSError as error:
         raise LabError(f"cannot write the report to {out}: {error}") from error
     return page

@@ -2,7 +2,7 @@
 
 A checkpoint is written beside its final name, synced to the disk and renamed; the one before it is kept. It
 is a dictionary of plain tensors and numbers, opened with `weights_only=True` so that no code in it can run,
-and it holds the SHA-256 of its own contents.
+and it holds the SHA-256 of its own contents and the settings of its run.
 """
 
 from __future__ import annotations
@@ -10,13 +10,15 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, cast
+from typing import IO, Any, cast
 
 import torch
 from torch import Tensor
 
 from entropy_sgd.lab import LabError
+from entropy_sgd.lab.runs.claim import differences
 from entropy_sgd.lab.runs.folder import CHECKPOINTS
 
 NAME, PREVIOUS = CHECKPOINTS
@@ -51,17 +53,39 @@ def digest(state: object) -> str:
     return sha.hexdigest()
 
 
+class _Watched:
+    """A file that remembers why a write failed: torch's own message does not say."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self.file = file
+        self.error: OSError | None = None
+
+    def write(self, data: Any) -> int:
+        try:
+            return self.file.write(data)
+        except OSError as error:
+            self.error = error
+            raise
+
+    def flush(self) -> None:
+        self.file.flush()
+
+
 def write(path: Path, content: State, *, keep: Path | None = None) -> None:
     """Write `content` whole or not at all; what `path` held before goes to `keep`."""
     temporary = path.with_name(f"{path.name}.tmp")
+    watched: _Watched | None = None
     try:
-        with temporary.open("wb") as file:
-            torch.save(content, file)
-            file.flush()
+        with temporary.open("wb", buffering=0) as file:
+            watched = _Watched(file)
+            torch.save(content, cast("Any", watched))
             os.fsync(file.fileno())
     except (OSError, RuntimeError) as error:  # torch reports a failed write as either
-        temporary.unlink(missing_ok=True)
-        raise LabError(f"cannot write {path}: {error}. The last checkpoint is intact.") from error
+        with suppress(OSError):
+            temporary.unlink()
+        reason = (watched and watched.error) or error
+        why = reason.strerror if isinstance(reason, OSError) and reason.strerror else _first_line(reason)
+        raise LabError(f"cannot write {path}: {why}. {left(path.parent)}") from error
     if keep is not None and path.exists():
         path.replace(keep)
     temporary.replace(path)
@@ -73,15 +97,26 @@ def write(path: Path, content: State, *, keep: Path | None = None) -> None:
             os.close(descriptor)
 
 
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().partition("\n")[0] or type(error).__name__
+
+
+def left(folder: Path, kept: str = "The last checkpoint is intact: go on from it with --resume.") -> str:
+    """What is said after an error: `kept` if there is a checkpoint."""
+    there = any((folder / name).exists() for name in CHECKPOINTS)
+    return kept if there else "There is no checkpoint yet."
+
+
 def save(folder: Path, state: State) -> None:
     """Write `state` as the folder's checkpoint and keep the one before it; on failure nothing changes."""
     write(folder / NAME, {"sha256": digest(state), "state": state}, keep=folder / PREVIOUS)
 
 
-def load(folder: Path) -> tuple[State | None, list[str]]:
-    """The newest good checkpoint, if there ever was one, and a complaint for each damaged one passed over.
+def load(folder: Path, settings: Mapping[str, Any] | None = None) -> tuple[State | None, list[str]]:
+    """The newest good checkpoint, if there ever was one, and a complaint for each bad one passed over.
 
-    A process killed between the two renames of `save` leaves only the previous checkpoint; that is no damage.
+    One that was made with other `settings` is another run's. Those before version 0.2 do not carry any. A
+    process killed between the two renames of `save` leaves only the previous checkpoint; that is no damage.
     """
     complaints: list[str] = []
     for name in (NAME, PREVIOUS):
@@ -89,19 +124,35 @@ def load(folder: Path) -> tuple[State | None, list[str]]:
         if not path.exists():
             continue
         try:
-            content = torch.load(path, weights_only=True, map_location="cpu")
-            if digest(content["state"]) == content["sha256"]:
-                return content["state"], complaints
-            reason = "its contents do not match the SHA-256 it holds"
+            if not path.is_file():
+                raise LabError("it is not a regular file")
+            return _checked(torch.load(path, weights_only=True, map_location="cpu"), settings), complaints
         except PermissionError as error:
             raise LabError(f"cannot read {path}: {error}") from error
-        except (
-            Exception
-        ) as error:  # a damaged file can fail anywhere in torch's reader, with any type of error
-            reason = str(error).strip().partition("\n")[0] or type(error).__name__
-        complaints.append(f"{path} is damaged ({reason})")
+        except _Foreign as error:
+            complaints.append(f"{path} is of another run ({error})")
+        except Exception as error:  # a damaged file can fail anywhere in torch's reader, with any error
+            complaints.append(f"{path} is damaged ({_first_line(error)})")
     if complaints:
         raise LabError(
             f"{'; '.join(complaints)}. No good checkpoint is left: use --overwrite to train again."
         )
     return None, complaints
+
+
+class _Foreign(Exception):
+    """The checkpoint was made with other settings."""
+
+
+def _checked(content: object, settings: Mapping[str, Any] | None) -> State:
+    state: object = cast("State", content)["state"] if isinstance(content, dict) else None
+    if not isinstance(state, dict):
+        raise ValueError("it holds no state of a run")
+    if digest(cast("object", state)) != cast("State", content)["sha256"]:
+        raise ValueError("its contents do not match the SHA-256 it holds")
+    found = cast("State", state)
+    if settings is not None and "settings" in found:
+        changed = differences(found["settings"], settings)
+        if changed:
+            raise _Foreign("; ".join(changed[:3]))
+    return found

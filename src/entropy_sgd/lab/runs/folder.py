@@ -15,42 +15,33 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, Self, TextIO
 
 from entropy_sgd.lab import LabError
 from entropy_sgd.lab.recipes import Recipe
 from entropy_sgd.lab.runs import environment
-from entropy_sgd.lab.runs.records import Record, flatten, read_json, write_json
+from entropy_sgd.lab.runs.claim import ASIDE, CONFIG, EXPERIMENT, Claim, holds_run
+from entropy_sgd.lab.runs.records import Record, Shape, mapping, read_json, require, write_json
 
-CONFIG, METRICS, SUMMARY, WEIGHTS = "config.json", "metrics.jsonl", "summary.json", "weights.pt"
-EXPERIMENT, TRAJECTORY = "experiment.py", "trajectory"
+__all__ = ["CONFIG", "EXPERIMENT", "METRICS", "SUMMARY", "WEIGHTS", "MetricsLog", "RunFolder", "Settings"]
+__all__ += ["TRAJECTORY", "holds_run", "read_summary"]
+
+METRICS, SUMMARY, WEIGHTS, TRAJECTORY = "metrics.jsonl", "summary.json", "weights.pt", "trajectory"
 CHECKPOINTS = ("checkpoint.pt", "checkpoint.previous.pt")
-OURS = (
-    METRICS,
-    SUMMARY,
-    WEIGHTS,
-    EXPERIMENT,
-    *CHECKPOINTS,
-    "tensorboard",
-    TRAJECTORY,
-    CONFIG,
-)  # the last to go makes it a run's folder
-
-ABSENT = {
-    "processes": 1,
-    "threads": None,
-    "channels_last": False,
-    "compile": False,
-    "data_fraction": 1.0,
-    "label_noise": 0.0,
-    "data_seed": 0,
+FINISHED: Shape = {
+    "final": bool,
+    "metric": str,
+    "validation": (dict, type(None)),
+    "test": (dict, type(None)),
+    "weights_sha256": str,
+    "epochs": float,
+    "seconds": float,
 }
-"""What held in a run whose config.json is older than these settings."""
-NOTES = (".paper", ".chosen", ".source.path")
-"""Settings that explain and decide nothing: a run is continued though they have changed."""
+"""What the summary of a finished run has, and is read again."""
+OURS = (METRICS, SUMMARY, WEIGHTS, EXPERIMENT, *CHECKPOINTS, "tensorboard", TRAJECTORY, CONFIG)
 
 REPLICAS = "recipe.optimizer.replicas"
 """The setting with which a run may be continued though it has changed."""
@@ -72,97 +63,103 @@ class Settings:
             raise LabError(f"seed must be in [0, 2^63), got {self.seed}")
 
 
-def holds_run(path: Path) -> bool:
-    """Whether the folder is a run's or comparison's. Many programs have a config.json: it must be ours."""
-    return (path / CONFIG).exists() and {"settings", "environment"} <= set(read_json(path / CONFIG))
-
-
-def prepare(
-    path: Path,
-    settings: Mapping[str, Any],
-    *,
-    resume: bool,
-    overwrite: bool,
-    ours: tuple[str, ...],
-    free: str = "",
-) -> bool:
-    """Make `path` ready for the run (or comparison) that `settings` decide; True if it continues one there.
-
-    A folder with anything else in it is refused. `resume` takes one with the same configuration, in which
-    only the setting `free` may differ; `overwrite` deletes `ours` from it and nothing else.
-    """
-    if resume and overwrite:
-        raise LabError("--resume and --overwrite exclude each other")
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        present = [entry for entry in path.iterdir() if entry.name != f"{CONFIG}.tmp"]
-    except OSError as error:
-        raise LabError(f"cannot use {path} as the output folder: {error}") from error
-    if not present:
-        return False
-    if not holds_run(path):
-        raise LabError(f"{path} holds other files and no run: choose another folder with --out")
-    if overwrite:
-        for entry in (path / f"{name}{ending}" for name in ours for ending in ("", ".tmp")):
-            if entry.is_dir():
-                shutil.rmtree(entry)
-            else:
-                entry.unlink(missing_ok=True)
-        return False
-    if not resume:
-        raise LabError(f"{path} already holds a run: continue it with --resume, replace it with --overwrite")
-    there, here = read_json(path / CONFIG)["settings"], json.loads(json.dumps(settings))
-    before, now = flatten(there), flatten(here)
-    for key in now.keys() - before.keys():
-        name = key.rpartition(".")[2]
-        if name in ABSENT:
-            before[key] = ABSENT[name]
-    settled = (key for key in now | before if key != free and not key.endswith(NOTES))
-    different = [key for key in settled if before.get(key) != now.get(key)]
-    if different:
-        changes = "\n".join(f"  {key}: {before.get(key)} there, {now.get(key)} now" for key in different)
-        edited = any(key.endswith(".source.sha256") for key in different)
-        hint = (
-            f"\nThe file has been edited since; the run keeps its own copy, {EXPERIMENT}." if edited else ""
-        )
-        raise LabError(f"{path} holds a run with another configuration:\n{changes}{hint}")
-    return True
+def established(path: Path) -> bool:
+    """Whether the run there has something to go on from; a diverged one is a result if it replaces none."""
+    if any((path / name).exists() for name in CHECKPOINTS):
+        return True
+    return (path / SUMMARY).exists() and not (path / ASIDE).exists()
 
 
 class RunFolder:
-    """One run's folder, open for writing."""
+    """One run's folder. Construction checks that it can be used and writes nothing.
+
+    Inside `with`, which whoever trains enters, it is locked; `begin` makes it the run's.
+    """
 
     def __init__(
         self, path: Path, settings: Settings, *, resume: bool = False, overwrite: bool = False
     ) -> None:
-        self.path = path
-        decided = asdict(settings)
-        self.resumed = prepare(path, decided, resume=resume, overwrite=overwrite, ours=OURS, free=REPLICAS)
-        self.notes: list[str] = []
-        here = environment.describe()
-        here["threads"] = settings.recipe.threads or here["threads"]
+        self.path, self._settings = path, settings
+        self._claim = Claim(
+            path,
+            asdict(settings),
+            resume=resume,
+            overwrite=overwrite,
+            ours=_ours,
+            established=established,
+        )
+        self._described = environment.describe()
+        self._described["threads"] = settings.recipe.threads or self._described["threads"]
+
+    @property
+    def resumed(self) -> bool:
+        """Whether a run is continued."""
+        return self._claim.continues
+
+    @property
+    def notes(self) -> list[str]:
+        """What the user should know of the folder."""
+        notes = [*self._claim.notes]
         if self.resumed:
-            before = read_json(path / CONFIG)["environment"]
-            self.notes += [
+            before, here = mapping(self.path / CONFIG, "environment"), self._described
+            notes += [
                 f"{key} is {here[key]} now and was {before.get(key)} when the run began: bits may differ"
                 for key in environment.DECIDES_BITS
                 if before.get(key) != here[key]
             ]
-            if flatten(read_json(path / CONFIG)["settings"]).get(REPLICAS) != flatten(decided).get(REPLICAS):
-                write_json(path / CONFIG, {"settings": decided, "environment": before})
-        else:
-            if settings.recipe.source is not None:
-                shutil.copyfile(settings.recipe.source.path, path / EXPERIMENT)
-            write_json(path / CONFIG, {"settings": decided, "environment": here})
+        return notes
+
+    def __enter__(self) -> Self:
+        self._claim.__enter__()
+        return self
+
+    def __exit__(self, *what: Any) -> None:
+        self._claim.__exit__(*what)
+
+    def begin(self) -> None:
+        """Set an old run aside and write the configuration of the new one; a resumed run has it already."""
+        self._claim.begin(self._described)
+        source = self._settings.recipe.source
+        if source is not None and not self.resumed:
+            shutil.copyfile(source.path, self.path / EXPERIMENT)
+
+    def saved(self) -> None:
+        """There is a checkpoint: what was set aside is no longer needed."""
+        self._claim.settle()
 
     @property
     def summary(self) -> Record | None:
-        """The outcome, if the run has come to its end."""
-        return read_json(self.path / SUMMARY) if (self.path / SUMMARY).exists() else None
+        """The outcome, if the run has come to its end; not that of a run which is to be replaced."""
+        return None if self._claim.replaces else read_summary(self.path)
 
     def write_summary(self, summary: Record) -> None:
         """Record the outcome."""
         write_json(self.path / SUMMARY, summary)
+
+
+def _ours(path: Path) -> tuple[str, ...]:
+    return OURS
+
+
+def read_summary(path: Path) -> Record | None:
+    """The outcome of the run in a folder, known to be whole; None while it has none."""
+    file = path / SUMMARY
+    if not file.exists():
+        return None
+    summary = read_json(file)
+    require(file, summary, {"status": str, "recipe": str, "seed": int})
+    if summary["status"] == "finished":
+        require(file, summary, FINISHED)
+        for part in ("validation", "test"):
+            if summary[part] is not None:
+                require(file, summary, {part: {"loss": float, summary["metric"]: float}})
+        if summary["test" if summary["final"] else "validation"] is None:
+            raise LabError(f"{file} has no result: it is damaged")
+    elif summary["status"] == "diverged":
+        require(file, summary, {"reason": str})
+    else:
+        raise LabError(f"{file} must have finished or diverged as status, got {summary['status']!r}")
+    return summary
 
 
 class MetricsLog:
@@ -170,6 +167,8 @@ class MetricsLog:
 
     def __init__(self, folder: Path, size: int) -> None:
         path = folder / METRICS
+        if path.exists() and not path.is_file():
+            raise LabError(f"{path} is not a regular file: use --overwrite to train again")
         path.touch()
         if path.stat().st_size < size:
             raise LabError(
@@ -190,5 +189,6 @@ class MetricsLog:
         return os.fstat(self._file.fileno()).st_size
 
     def close(self) -> None:
-        """Close the file."""
-        self._file.close()
+        """Close the file; lines that no longer fit the disk are not in the checkpoint either."""
+        with suppress(OSError):
+            self._file.close()

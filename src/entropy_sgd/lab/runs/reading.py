@@ -6,12 +6,23 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from entropy_sgd.lab import LabError, methods
 from entropy_sgd.lab.recipes import Drops, Recipe, Source
-from entropy_sgd.lab.runs.folder import CONFIG, METRICS, SUMMARY
-from entropy_sgd.lab.runs.records import Record, flatten, read_json
+from entropy_sgd.lab.runs.claim import ASIDE
+from entropy_sgd.lab.runs.folder import CONFIG, METRICS, SUMMARY, read_summary
+from entropy_sgd.lab.runs.records import Record, Shape, flatten, number, read_json, require
+
+SHAPE: Shape = {
+    "settings": {
+        "recipe": {"name": str, "metric": str, "network": str, "data": str, "optimizer": dict, "drops": dict},
+        "seed": int,
+        "final": bool,
+    },
+    "environment": dict,
+}
+"""What the configuration of a run has, and is read again."""
 
 
 @dataclass(frozen=True)
@@ -45,30 +56,73 @@ class Run:
 
 def read(path: Path) -> Run:
     """One run."""
-    config = read_json(path / CONFIG)
-    if "recipe" not in config.get("settings", {}):
+    config = _config(path)
+    if "recipe" not in config["settings"]:
         raise LabError(f"{path / CONFIG} is not the configuration of a run")
+    require(path / CONFIG, config, SHAPE)
+    settings, summary = config["settings"], read_summary(path)
+    if summary is not None and (summary["recipe"], summary["seed"]) != (
+        settings["recipe"]["name"],
+        settings["seed"],
+    ):
+        raise LabError(
+            f"{path / SUMMARY} is of another run, {summary['recipe']} with seed {summary['seed']}, "
+            f"not {settings['recipe']['name']} with seed {settings['seed']}"
+        )
+    return Run(path, settings, config["environment"], _records(path / METRICS), summary)
+
+
+def _config(path: Path) -> Record:
+    if not (path / CONFIG).exists() and (path / ASIDE / CONFIG).exists():
+        raise LabError(
+            f"{path} has a run that was to be replaced, and the command that was to do so was killed: "
+            "give that command again with --resume or --overwrite, or move the files of "
+            f"{path / ASIDE} back"
+        )
+    config = read_json(path / CONFIG)
+    require(path / CONFIG, config, {"settings": dict, "environment": dict})
+    return config
+
+
+def _records(path: Path) -> list[Record]:
+    """The lines of metrics.jsonl; a run being written, or killed, may end in half a line."""
+    if not path.exists():
+        return []
     records: list[Record] = []
-    if (path / METRICS).exists():
-        # a run being written, or killed, may end in half a line
-        lines = (path / METRICS).read_text(encoding="utf-8").split("\n")[:-1]
+    try:
+        if not path.is_file():
+            raise LabError(f"cannot read {path}: it is not a regular file")
+        lines = path.read_text(encoding="utf-8").split("\n")[:-1]
+    except (OSError, ValueError) as error:
+        raise LabError(f"cannot read {path}: {error}") from error
+    for place, line in enumerate(lines, 1):
+        where = f"line {place} of {path}"
         try:
-            records = [json.loads(line) for line in lines]
-        except ValueError as error:
-            raise LabError(f"cannot read {path / METRICS}: {error}") from error
-    summary = read_json(path / SUMMARY) if (path / SUMMARY).exists() else None
-    return Run(path, config["settings"], config["environment"], records, summary)
+            record = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise LabError(f"{where} is damaged: {error}") from error
+        if not isinstance(record, dict) or not number(cast("Record", record).get("epoch")):
+            raise LabError(f"{where} is damaged: it must be an object with an epoch")
+        for key, value in cast("Record", record).items():
+            if value is not None and not number(value):
+                raise LabError(f"{where} is damaged: {key} must be a finite number or null, got {value!r}")
+        records.append(cast("Record", record))
+    return records
 
 
 def collect(paths: Iterable[Path]) -> list[Run]:
     """The runs in these folders, each the folder of a run or of a comparison, in order and labelled."""
     runs: list[Run] = []
     for path in paths:
-        config = read_json(path / CONFIG)
-        if "recipes" in config.get("settings", {}):
-            inside = [read(entry.parent) for entry in sorted(path.glob(f"*/{CONFIG}"))]
-            order = list(config["settings"]["recipes"])
-            runs += sorted(inside, key=lambda run: (order.index(run.recipe), run.settings["seed"]))
+        settings = _config(path)["settings"]
+        if "recipes" in settings:
+            require(path / CONFIG, settings, {"recipes": dict})
+            folders = [entry.parent for entry in sorted(path.glob(f"*/{CONFIG}"))]
+            inside = [read(folder) for folder in folders if not folder.name.startswith(".")]
+            order = {name: place for place, name in enumerate(settings["recipes"])}
+            # a run that the configuration does not have comes last
+            places = {run.path: order.get(run.recipe, len(order)) for run in inside}
+            runs += sorted(inside, key=lambda run: (places[run.path], run.settings["seed"]))
         else:
             runs.append(read(path))
     if not runs:
@@ -100,16 +154,18 @@ def require_finished(run: Run) -> Record:
 def read_recipe(run: Run) -> Recipe:
     """The recipe that the run's config.json holds."""
     fields: Record = dict(run.settings["recipe"])
-    method = methods.get(run.recipe.rpartition("/")[2])
     source = fields.pop("source", None)
     try:
+        method = methods.get(run.recipe.rpartition("/")[2])
         optimizer = method.options(**_tuples(fields.pop("optimizer")))
         drops = Drops(**_tuples(fields.pop("drops")))
         if source is not None:
             fields["source"] = Source(**source)
         return Recipe(**fields, optimizer=optimizer, drops=drops)
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise LabError(f"{run.path}: this version does not understand the recipe there: {error}") from error
+    except LabError as error:
+        raise LabError(f"{run.path}: the recipe there cannot be used: {error}") from error
 
 
 def _tuples(fields: dict[str, Any]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
+from typing import Any, cast
 
 import torch
 
@@ -16,7 +17,7 @@ from entropy_sgd.lab import LabError, methods
 from entropy_sgd.lab.runs import checkpoint, environment
 from entropy_sgd.lab.runs.reading import Run, read_recipe, require_finished
 from entropy_sgd.lab.runs.records import Record, read_json, write_json
-from entropy_sgd.lab.spectra import condense
+from entropy_sgd.lab.spectra import condense, measurements
 from entropy_sgd.lab.spectra.how import LocalEntropy, Measurement, Spectrum
 from entropy_sgd.lab.spectra.trained import Trained, load
 from entropy_sgd.landscape import (
@@ -177,7 +178,7 @@ def _measure(
         "run": {
             "settings": run.settings,
             "summary": run.summary,
-            "command": shlex.join(["entropy-sgd", *run.environment["command"][1:]]),
+            "command": shlex.join(["entropy-sgd", *map(str, _words(run.environment.get("command"))[1:])]),
             "environment": _environment(run.environment),
         },
         **found,
@@ -187,7 +188,8 @@ def _measure(
 def _kept(path: Path, run: Run, how: Measurement) -> Record:
     """What the file holds, if it is this very measurement."""
     record = read_json(path)
-    before: Record = record.get("options", {}) | {"weights": record.get("weights_sha256")}
+    measurements.check(path, record)
+    before: Record = record["options"] | {"weights": record.get("weights_sha256")}
     now = _options(how) | {"weights": require_finished(run)["weights_sha256"]}
     different = [key for key in now | before if before.get(key) != now.get(key)]
     if different:
@@ -209,12 +211,19 @@ def _environment(described: Record) -> Record:
     return {key: value for key, value in described.items() if key != "command"}
 
 
+def _words(command: object) -> list[Any]:
+    return cast("list[Any]", command) if isinstance(command, list) else []
+
+
 def _fisher_from_moments(trained: Trained) -> torch.Tensor:
     """diag(I) = E(g^2) - (E g)^2 from the optimizer's state in the run's last checkpoint (Section 5.1)."""
-    state, _ = checkpoint.load(trained.run.path)
+    state, _ = checkpoint.load(trained.run.path, trained.run.settings)
     if state is None:
         raise LabError(f"{trained.run.path} has no {checkpoint.NAME}: Adam's moments are kept there")
     seed = trained.run.settings["seed"]
-    optimizer = methods.build(trained.recipe.optimizer, trained.model, seed=seed, steps=state["total"])
-    optimizer.load_state_dict(state["optimizer"])
-    return fisher_diagonal(optimizer)
+    try:
+        optimizer = methods.build(trained.recipe.optimizer, trained.model, seed=seed, steps=state["total"])
+        optimizer.load_state_dict(state["optimizer"])
+        return fisher_diagonal(optimizer)
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError, RuntimeError) as error:
+        raise LabError(f"the checkpoint in {trained.run.path} is not of its network: {error}") from error

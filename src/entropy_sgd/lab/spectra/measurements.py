@@ -4,9 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import cast
 
 from entropy_sgd.lab import LabError
-from entropy_sgd.lab.runs.records import Record, read_json
+from entropy_sgd.lab.runs.records import Record, Shape, number, read_json, require
+
+SHAPE: Shape = {
+    "recipe": str,
+    "seed": int,
+    "network": str,
+    "data": str,
+    "method": str,
+    "of": str,
+    "command": str,
+    "options": dict,
+    "weights_sha256": str,
+    "parameters": int,
+    "samples": int,
+    "samples_available": int,
+    "loss": float,
+    "gradient_norm": float,
+    "seconds": float,
+    "run": {"settings": {"recipe": dict}},
+}
+SPECTRUM: Shape = {
+    "minimum": float,
+    "maximum": float,
+    "trace": float,
+    "negative": float,
+    "near_zero": dict,
+    "histograms": dict,
+}
+VALUES: Shape = {"value": float, "normalized": float, "error": float}
 
 
 def read(paths: Iterable[Path]) -> list[Record]:
@@ -21,5 +50,27 @@ def read(paths: Iterable[Path]) -> list[Record]:
                 continue
             if "method" not in record or not {"spectrum", "local_entropy"} & record.keys():
                 raise LabError(f"{file} holds neither a spectrum nor local entropies of this program")
+            check(file, record)
             records.append(record)
     return records
+
+
+def check(file: Path, record: Record) -> None:
+    """Refuse a measurement that is not of the shape in which `measure` writes it."""
+    require(file, record, SHAPE)
+    if "spectrum" in record:
+        require(file, record, {"spectrum": SPECTRUM})
+        found = record["spectrum"]
+        for name in found["near_zero"]:
+            require(file, found, {"near_zero": {name: float}}, "spectrum.")
+        for name in found["histograms"]:
+            require(file, found, {"histograms": {name: {"edges": list, "counts": list}}}, "spectrum.")
+            edges, counts = (found["histograms"][name][key] for key in ("edges", "counts"))
+            if len(edges) != len(counts) + 1 or not all(map(number, [*edges, *counts])):
+                raise LabError(f"{file} has a histogram {name} that is damaged")
+    else:
+        require(file, record, {"local_entropy": list})
+        for entry in record["local_entropy"]:
+            known = cast("Record", entry) if isinstance(entry, dict) else {}
+            kept = {"reason": str} if "reason" in known else VALUES
+            require(file, known, {"gamma": float, **kept}, "local_entropy.")

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from entropy_sgd.lab import LabError, tasks
 from entropy_sgd.lab.recipes import Recipe
 from entropy_sgd.lab.runs import checkpoint
-from entropy_sgd.lab.runs.folder import EXPERIMENT, WEIGHTS
+from entropy_sgd.lab.runs.folder import CONFIG, EXPERIMENT, WEIGHTS
 from entropy_sgd.lab.runs.reading import Run, read_recipe, require_finished
 from entropy_sgd.lab.tasks.base import spread
 
@@ -67,7 +67,11 @@ def load(run: Run, *, samples: int, batch: int, dtype: torch.dtype, data_dir: Pa
         data_dir=data_dir,
         copy=run.path / EXPERIMENT,
     )
-    task.model.load_state_dict(weights)
+    try:
+        task.model.load_state_dict(weights)
+    except (RuntimeError, TypeError, AttributeError, KeyError, ValueError) as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise LabError(f"{run.path / WEIGHTS} is not of the network in {CONFIG}: {reason}") from error
     measured = task.measured()
     inputs, targets = measured.take(spread(measured.count, samples))
     if not isinstance(inputs, Tensor) or not isinstance(targets, Tensor):

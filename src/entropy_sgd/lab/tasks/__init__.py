@@ -17,7 +17,7 @@ from entropy_sgd.lab.data import Images, Text
 from entropy_sgd.lab.recipes import Recipe
 from entropy_sgd.lab.tasks.base import Measured, Part, Share, Task
 from entropy_sgd.lab.tasks.images import Classification
-from entropy_sgd.lab.tasks.own import Own
+from entropy_sgd.lab.tasks.own import Own, refuse_foreign
 from entropy_sgd.lab.tasks.text import LanguageModel
 
 __all__ = [
@@ -30,6 +30,7 @@ __all__ = [
     "Task",
     "build",
     "load",
+    "refuse_foreign",
 ]
 
 

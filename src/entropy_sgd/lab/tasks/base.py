@@ -109,8 +109,11 @@ def network(recipe: Recipe, example: Tensor, known: dict[str, Any]) -> nn.Module
         model = models.build(
             recipe.network, **chosen, **{key: value for key, value in known.items() if key in asked}
         )
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:
         raise LabError(str(error)) from error
+    except (RuntimeError, MemoryError) as error:  # torch cannot have the memory
+        reason = str(error).strip().partition("\n")[0]
+        raise LabError(f"network {recipe.network!r} cannot be made for {recipe.data!r}: {reason}") from error
     try:
         with torch.no_grad():
             model.eval()(example)
@@ -119,4 +122,8 @@ def network(recipe: Recipe, example: Tensor, known: dict[str, Any]) -> nn.Module
         raise LabError(
             f"network {recipe.network!r} does not fit {recipe.data!r} ({shape}): {error}"
         ) from error
+    if any(isinstance(module, nn.BatchNorm1d) for module in model.modules()):
+        for argument in ("batch_size", "statistics_samples"):
+            if getattr(recipe, argument) == 1:
+                raise LabError(f"{argument} must be at least 2 for batch normalisation, got 1")
     return model.train()

@@ -82,7 +82,7 @@ class Own:
         assert recipe.source is not None
         make, chosen = found
         self.source, self.chosen = recipe.source, chosen
-        _refuse_foreign(recipe)
+        refuse_foreign(recipe)
         path = self.source.path
         self.samples = Samples(f"{path}: train", chosen.train, device)
         self.validation: Samples | None = Samples(f"{path}: validation", chosen.validation, device)
@@ -212,7 +212,7 @@ def _together(first: Samples, second: Samples) -> Samples:
     return Samples("train and validation", parts, first.device)
 
 
-def _refuse_foreign(recipe: Recipe) -> None:
+def refuse_foreign(recipe: Recipe) -> None:
     """Options that belong to the paper's networks have no effect here, so they are refused."""
     assert recipe.source is not None
     foreign = {"dropout": None, "batch_norm": None, "width": None, "vocabulary": None, "unroll": None}

@@ -6,6 +6,7 @@ see tasks/images.py.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Generator
 from contextlib import contextmanager
 
@@ -14,6 +15,13 @@ import torch
 from entropy_sgd.lab import LabError
 from entropy_sgd.lab.recipes import Recipe
 from entropy_sgd.lab.tasks import Task
+
+
+def check_threads(count: int | None) -> None:
+    """Refuse more threads than make sense: thousands of them stall torch, or end it."""
+    most = max(64, 8 * (os.cpu_count() or 1))
+    if count is not None and count > most:
+        raise LabError(f"threads must be at most {most} on this machine, got {count}")
 
 
 @contextmanager
@@ -25,6 +33,7 @@ def threads(count: int | None) -> Generator[None]:
     if count is None:
         yield
         return
+    check_threads(count)
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:

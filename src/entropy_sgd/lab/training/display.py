@@ -45,7 +45,7 @@ def shown(metric: str) -> dict[str, Shown]:
 
 def duration(seconds: float) -> str:
     """Seconds as hours, minutes and seconds."""
-    minutes, rest = divmod(round(seconds), 60)
+    minutes, rest = divmod(round(max(0.0, seconds)), 60)
     hours, minutes = divmod(minutes, 60)
     return (
         f"{hours} h {minutes:02} min" if hours else f"{minutes} min {rest:02} s" if minutes else f"{rest} s"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Self
 
 
 @dataclass
@@ -22,6 +24,21 @@ class Progress:
     epochs_before: float = 0.0
     evaluations_before: int = 0
 
+    @classmethod
+    def read(cls, saved: Mapping[str, Any], total: int) -> Self:
+        """That of a checkpoint; `total` where an old one does not have it."""
+        known = {field.name: saved[field.name] for field in fields(cls) if field.name in saved}
+        found = cls(**{"total": total, **known})
+        for name in ("total", "step", "count", "changed_at", "evaluations_before"):
+            if type(getattr(found, name)) is not int or getattr(found, name) < 0:
+                raise ValueError(f"{name} is {getattr(found, name)!r}")
+        for name in ("seconds", "losses", "epochs_before"):
+            if not math.isfinite(getattr(found, name)):
+                raise ValueError(f"{name} is {getattr(found, name)!r}")
+        if found.step > found.total or found.step < found.count:
+            raise ValueError(f"step {found.step} of {found.total}, {found.count} of them unlogged")
+        return found
+
     def epoch(self, steps_per_epoch: float) -> float:
         """Effective epochs so far."""
         return self.epochs_before + (self.step - self.changed_at) / steps_per_epoch
@@ -29,6 +46,8 @@ class Progress:
     def passes(self, period: float, steps_per_epoch: float) -> bool:
         """Whether the last step reached a whole multiple of `period` effective epochs."""
         steps = period * steps_per_epoch
+        if steps <= 1:  # a period of 1e-320 would overflow below
+            return True
         step = self.step - self.changed_at + self.epochs_before * steps_per_epoch
         return math.floor(step / steps + 1e-9) > math.floor((step - 1) / steps + 1e-9)
 

@@ -7,13 +7,16 @@ checkpoint, so that a run that was stopped anywhere continues to the same bits.
 
 from __future__ import annotations
 
+import json
 import math
 import time
 import warnings
-from contextlib import ExitStack, closing
-from dataclasses import asdict, fields
+from collections.abc import Generator
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
+from typing import TypeGuard
 
 import torch
 from rich.console import Console
@@ -54,7 +57,7 @@ def train(
     processes = processes or Processes()
     console = (console or Console()) if processes.lead else Console(quiet=True, force_terminal=False)
     summary = processes.first(lambda: folder.summary)
-    if summary is not None and summary["status"] == "finished":
+    if _finished(summary):
         say(console, f"{folder.path} is finished already")
         return summary
     count = methods.of(settings.recipe.optimizer).replicas(settings.recipe.optimizer)
@@ -67,9 +70,21 @@ def train(
         }
         return starting.start(count, {"settings": settings, "folder": folder, **given})
     with acceleration.threads(settings.recipe.threads):
+        # everything is checked, and the data found, before the folder is touched
         trainer = Trainer(settings, folder, processes, console, data_dir, device)
-        trainer.resume()
-        return trainer.run(checkpoint_seconds, keep_weights)
+        with ExitStack() as claimed:
+            with processes.together():
+                if processes.lead:
+                    claimed.enter_context(folder)
+            summary = processes.first(lambda: folder.summary)
+            if _finished(summary):  # by another process, a moment ago
+                return summary
+            trainer.resume()
+            return trainer.run(checkpoint_seconds, keep_weights)
+
+
+def _finished(summary: Record | None) -> TypeGuard[Record]:
+    return summary is not None and summary["status"] == "finished"
 
 
 class Trainer:
@@ -124,27 +139,48 @@ class Trainer:
             torch.manual_seed(seed_from(f"{self.settings.seed} rank {processes.rank}"))
         own = self._own_state()
         self._wrap()
-        saved, complaints = processes.first(lambda: checkpoint.load(self.folder.path))
-        self.metrics_size, self.greeting = 0, [f"note: {note}" for note in self.folder.notes]
+        saved, complaints = processes.first(self._saved)
+        self.metrics_size = 0
+        self.greeting = [f"note: {note}" for note in processes.first(lambda: self.folder.notes)]
         self.greeting += [f"note: {text}: the one before it is used" for text in complaints]
-        if saved is not None:
-            known = {field.name: saved[field.name] for field in fields(Progress) if field.name in saved}
-            self.progress = Progress(**{"total": self.progress.total, **known})
-            self.metrics_size = saved["metrics_size"]
-            before = 1 + sum("model" in other for other in saved["others"])
-            if before == self.replicas:
-                own = saved if processes.lead else saved["others"][processes.rank - 1]
-                trained = own if self.replicas > 1 else saved
-                task.model.load_state_dict(trained["model"])
-                self.optimizer.load_state_dict(trained["optimizer"])
-            else:
-                own = self._change_replicas(saved, before)
-            self.greeting.append(f"resumed at step {self.progress.step} of {self.progress.total}")
+        with processes.together(), self._fitting():
+            if saved is not None:
+                self.progress = Progress.read(saved, self.progress.total)
+                self.metrics_size = int(saved["metrics_size"])
+                before = 1 + sum("model" in other for other in saved["others"])
+                own = self._take_over(saved) if before == self.replicas else self._change(saved, before)
+                self.greeting.append(f"resumed at step {self.progress.step} of {self.progress.total}")
+            task.load_state_dict(own["task"])
+            set_generators(own["generators"])
         self.greeting += [f"note: {note}" for note in self.notes]
-        task.load_state_dict(own["task"])
-        set_generators(own["generators"])
 
-    def _change_replicas(self, saved: Record, before: int) -> Record:
+    def _take_over(self, saved: Record) -> Record:
+        """Go on from a checkpoint; the state this process has for itself."""
+        own = saved if self.processes.lead else saved["others"][self.processes.rank - 1]
+        trained = own if self.replicas > 1 else saved
+        self.task.model.load_state_dict(trained["model"])
+        self.optimizer.load_state_dict(trained["optimizer"])
+        return own
+
+    def _saved(self) -> tuple[Record | None, list[str]]:
+        """The checkpoint, where a run is continued."""
+        if not self.folder.resumed:
+            return None, []
+        return checkpoint.load(self.folder.path, asdict(self.settings))
+
+    @contextmanager
+    def _fitting(self) -> Generator[None]:
+        """Inside, a checkpoint is taken over; one whose contents do not fit this run is refused."""
+        try:
+            yield
+        except (KeyError, TypeError, ValueError, IndexError, AttributeError, RuntimeError) as error:
+            reason = str(error).strip().partition("\n")[0]
+            raise LabError(
+                f"the checkpoint in {self.folder.path} does not fit this run ({type(error).__name__}: "
+                f"{reason}): it is of another one, or damaged. Use --overwrite to train again."
+            ) from error
+
+    def _change(self, saved: Record, before: int) -> Record:
         """Go on from a checkpoint of another number of replicas; the state this process has for itself.
 
         All start from the mean x̄, with the next pass over the data; the budget counts gradients as ever.
@@ -201,6 +237,7 @@ class Trainer:
         try:
             with processes.together():
                 if processes.lead:
+                    self.folder.begin()
                     self.log = files.enter_context(
                         closing(Log(self.folder.path, self.metrics_size, self.progress.step))
                     )
@@ -220,21 +257,19 @@ class Trainer:
             known = {"recipe": recipe.name, "seed": self.settings.seed}
             reason = {"status": "diverged", **known, "reason": str(error)}
             processes.first(lambda: self.folder.write_summary(reason))
-            raise Diverged(
-                f"{self.title}: {error}. The last good checkpoint is kept in {self.folder.path}"
-            ) from None
+            kept = f"The last good checkpoint is kept in {self.folder.path}."
+            left = processes.first(lambda: checkpoint.left(self.folder.path, kept))
+            raise Diverged(f"{self.title}: {error}. {left}") from None
         except OSError as error:
-            raise LabError(
-                f"cannot go on writing to {self.folder.path}: {error}. The last checkpoint is intact."
-            ) from error
+            why, left = error.strerror or error, checkpoint.left(self.folder.path)
+            raise LabError(f"cannot go on writing to {self.folder.path}: {why}. {left}") from error
         finally:
             files.close()
 
     def _steps(self, checkpoint_seconds: float) -> None:
         """Step, measure and save until the end, or until a signal comes."""
         recipe, progress, processes = self.recipe, self.progress, self.processes
-        saved_at = time.monotonic()
-        began = saved_at - progress.seconds
+        before = saved_at = time.monotonic()
         pause = checkpoint_seconds
         while progress.step < progress.total:
             if progress.step in self.kept:
@@ -243,7 +278,9 @@ class Trainer:
             if progress.step == progress.total:
                 self.method.finish(self.optimizer)
             now = time.monotonic()
-            progress.seconds = now - began
+            # a suspended or virtual machine's clock may jump, and no time is negative
+            progress.seconds += max(0.0, now - before)
+            before, saved_at = now, min(saved_at, now)
             self.display.advance(self.epoch, now)
             evaluating = progress.step == progress.total or self._passes(recipe.evaluate_every)
             if evaluating or self._passes(recipe.log_every):
@@ -254,13 +291,13 @@ class Trainer:
             # a signal or a clock of one process counts for all
             signum, due = processes.max(self.stop.received or 0, now - saved_at >= pause)
             if signum or due or progress.step == progress.total:
-                before = time.monotonic()
+                began = time.monotonic()
                 states = processes.gather(self._own_state())
                 processes.first(partial(self._save, *states))
                 saved_at = time.monotonic()
                 if checkpoint_seconds > 0:
                     # saving large networks must not take more than a twentieth of the time
-                    pause = max(checkpoint_seconds, 20 * (saved_at - before))
+                    pause = max(checkpoint_seconds, 20 * (saved_at - began))
             if signum and progress.step < progress.total:
                 where = f"step {progress.step} of {progress.total}"
                 raise Interrupted(int(signum), f"stopped at {where}, and saved: use --resume")
@@ -337,7 +374,9 @@ class Trainer:
                 whose = f" of replica {rank}" if self.replicas > 1 else ""
                 raise Diverged(f"weights{whose} that are not finite at {self._where}")
         counts = {**asdict(self.progress), "metrics_size": self.log.sync()}
-        checkpoint.save(self.folder.path, {**counts, **state, "others": others})
+        settings = json.loads(json.dumps(asdict(self.settings)))
+        checkpoint.save(self.folder.path, {**counts, **state, "others": others, "settings": settings})
+        self.folder.saved()
 
     def _keep(self) -> None:
         """Keep the judged weights of this step."""

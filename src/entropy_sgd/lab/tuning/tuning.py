@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -11,11 +11,13 @@ from typing import Any
 from rich.console import Console
 
 from entropy_sgd.lab import LabError, jobs, methods
-from entropy_sgd.lab.jobs import lease
+from entropy_sgd.lab.comparison import comparison
 from entropy_sgd.lab.recipes import Recipe
 from entropy_sgd.lab.runs import environment
-from entropy_sgd.lab.runs.folder import CONFIG, Settings, holds_run, prepare
+from entropy_sgd.lab.runs.claim import Claim
+from entropy_sgd.lab.runs.folder import Settings
 from entropy_sgd.lab.runs.records import Record, write_json
+from entropy_sgd.lab.training import check
 from entropy_sgd.lab.training.display import say
 from entropy_sgd.lab.tuning import sensitivity
 from entropy_sgd.lab.tuning.space import GENERATION, Draws, Sampler
@@ -157,12 +159,19 @@ def run(
         "recipes": {recipe.name: asdict(recipe) for recipe in tuning.recipes},
         "spaces": tuning.spaces(),
     }
-    runs = [entry.name for entry in path.glob("*/") if holds_run(entry)]
-    ours = (*runs, RESULT, *FIGURES, "report", lease.NAME, CONFIG)
-    if not prepare(path, settings, resume=resume, overwrite=overwrite, ours=ours):
-        write_json(path / CONFIG, {"settings": settings, "environment": environment.describe()})
+    wanted = [Settings(recipe, tuning.seeds[0]) for recipe in tuning.recipes]
+    for each in wanted:
+        check.names(each, data_dir=data_dir, device=device, present=not resume)
+    claim = Claim(
+        path, settings, resume=resume, overwrite=overwrite, ours=_ours, established=comparison.established
+    )
+    for note in claim.notes:
+        say(console, f"note: {note}")
+    if not claim.continues:
+        check.whole(wanted, data_dir=data_dir, device=device)
     how: dict[str, Any] = {"data_dir": data_dir, "device": device}
     where: dict[str, Any] = {"at_once": at_once, "dask": dask, "console": console}
+    where["ended"] = lambda outcome: claim.settle()  # pyright: ignore[reportUnknownLambdaType]
 
     def train(trials: Sequence[Trial]) -> None:
         listed = [
@@ -182,6 +191,17 @@ def run(
             for _ in dict.fromkeys(tuning.seeds):
                 _note(trial, next(ended))
 
+    with claim:
+        claim.begin(environment.describe())
+        found = _searched(tuning, draws, train, console)
+        write_json(path / RESULT, {"settings": settings, "methods": [_record(each) for each in found]})
+    return found
+
+
+def _searched(
+    tuning: Tuning, draws: Sequence[Draws], train: Callable[[Sequence[Trial]], None], console: Console
+) -> list[Found]:
+    """Draw and train the trials, then the best of each method at other rates."""
     found = [Found(recipe, [], []) for recipe in tuning.recipes]
     say(console, f"{tuning.trials} trials of each of {len(found)} methods")
     size = GENERATION if tuning.sampler == "tpe" else tuning.trials
@@ -211,8 +231,11 @@ def run(
             each.works = sensitivity.range_that_works(
                 points, each.best.rate, tuning.within, maximize=tuning.maximize
             )
-    write_json(path / RESULT, {"settings": settings, "methods": [_record(each) for each in found]})
     return found
+
+
+def _ours(path: Path) -> tuple[str, ...]:
+    return (RESULT, *FIGURES, *comparison.ours(path))
 
 
 def _trial(recipe: Recipe, options: Record, name: str) -> Trial:
