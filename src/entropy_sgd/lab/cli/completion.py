@@ -16,6 +16,7 @@ from entropy_sgd.lab import LabError, methods, recipes, unknown
 from entropy_sgd.lab import data as datasets
 from entropy_sgd.lab.cli import COMMANDS, command, output, parse
 from entropy_sgd.lab.experiment import is_file
+from entropy_sgd.lab.paper.rows import ROWS
 
 SCRIPTS = {
     "bash": """\
@@ -106,6 +107,8 @@ def _first(name: str, rest: list[str], current: str) -> list[str] | None:
     if name == "data" and (not rest or not rest[-1].startswith("-")):
         names = [] if rest[:1] == ["list"] else datasets.names()
         return ["list", "fetch", "verify"] if not rest else None if current.startswith("-") else names
+    if name == "paper" and not current.startswith("-") and not any(word.startswith("-") for word in rest):
+        return ["run", "keep"] if not rest else [row.name for row in ROWS] if rest[0] == "run" else None
     if rest or current.startswith("-") or name not in ("train", "compare", "tune"):
         return None
     return recipes.names() if name == "train" and "/" in current else list(recipes.FAMILIES)

@@ -78,8 +78,8 @@ def usual(jobs: Sequence[Job]) -> int:
     return max(1, torch.get_num_threads() // widest)
 
 
-def failures(outcomes: Sequence[Outcome]) -> LabError | None:
-    """What to tell the user at the end of runs some of which failed; None if none did."""
+def failures(outcomes: Sequence[Outcome], again: str = "--resume") -> LabError | None:
+    """What to tell the user at the end of runs some of which failed; `again` makes those again."""
     failed = [(outcome.job, outcome.error) for outcome in outcomes if outcome.error is not None]
     if not failed:
         return None
@@ -87,7 +87,7 @@ def failures(outcomes: Sequence[Outcome]) -> LabError | None:
     for job, error in failed:
         by_reason.setdefault(str(error), []).append(job.title)
     reasons = "\n".join(f"  {', '.join(titles)}: {reason}" for reason, titles in by_reason.items())
-    return LabError(f"{len(failed)} of {len(outcomes)} runs failed; --resume tries them again:\n{reasons}")
+    return LabError(f"{len(failed)} of {len(outcomes)} runs failed; {again} tries them again:\n{reasons}")
 
 
 def _here(jobs: Sequence[Job], console: Console, ended: Callable[[Outcome], None] | None) -> list[Outcome]:

@@ -26,7 +26,15 @@ ASIDE, REMOVED = ".replaced", ".removed"
 PASSING = (f"{CONFIG}.tmp", lock.NAME, ASIDE, REMOVED)
 """What a process that was killed may leave in a folder without a run."""
 
-ABSENT = {"processes": 1, "threads": None, "channels_last": False, "compile": False}
+ABSENT = {
+    "processes": 1,
+    "threads": None,
+    "channels_last": False,
+    "compile": False,
+    "data_fraction": 1.0,
+    "label_noise": 0.0,
+    "data_seed": 0,
+}
 """What held in a run whose config.json is older than these settings."""
 NOTES = (".paper", ".chosen", ".source.path")
 """Settings that explain and decide nothing: a run is continued though they have changed."""

@@ -23,7 +23,7 @@ from rich.console import Console
 
 from entropy_sgd.lab import Diverged, Interrupted, LabError, methods, tasks
 from entropy_sgd.lab.data.batches import seed_from
-from entropy_sgd.lab.runs import checkpoint, trajectory
+from entropy_sgd.lab.runs import checkpoint, environment, trajectory
 from entropy_sgd.lab.runs.folder import WEIGHTS, RunFolder, Settings
 from entropy_sgd.lab.runs.records import Record
 from entropy_sgd.lab.training import acceleration, starting
@@ -404,6 +404,7 @@ class Trainer:
                 "gradient_evaluations": self.progress.evaluations(self.cost * self.replicas),
                 "epochs": self.epoch,
                 "seconds": self.progress.seconds,
+                "peak_memory_bytes": environment.peak_memory(),
             }
         self.folder.write_summary(summary)
         return summary
