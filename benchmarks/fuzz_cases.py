@@ -144,6 +144,8 @@ COMMANDS: list[str] = [
     "spectrum finished --method exact --samples 20 --out spectra/other.json",
     "spectrum both --method fisher --out spectra/new",
     "local-entropy finished --gamma 10 --samples 20 --probes 2 --steps 3 --out spectra/new",
+    "landscape finished --samples 20 --points 5 --out slices",
+    "landscape both --on line --samples 20 --points 5 --out slices",
     "flatness spectra --out table.json",
     "figures spectra --out figures",
     "valley --out valley.png",

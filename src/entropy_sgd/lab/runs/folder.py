@@ -1,4 +1,4 @@
-"""The folder of a run: what it holds, and who may write into it.
+"""The folder of a run and what it holds.
 
 config.json     the recipe, the seed, versions and commit: what decides the run, and where it was made
 experiment.py   a copy of the user's file, if the experiment is the user's own

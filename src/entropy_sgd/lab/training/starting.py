@@ -47,6 +47,8 @@ def start(count: int, task: dict[str, Any]) -> Any:
                 raise error
             return summary
     rank, code = ended
+    if code in (130, -signal.SIGINT):  # Ctrl-C before the run could save itself
+        raise KeyboardInterrupt
     how = f"signal {-code}" if code < 0 else f"exit code {code}"
     raise LabError(
         f"the process of replica {rank} ended with {how}: continue from the checkpoint with --resume"
@@ -104,13 +106,15 @@ def main() -> None:
     """One of the processes."""
     if sys.platform == "linux":  # none lives on when the command is killed
         ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # which the command ignores
+    # Which the command ignores. Until the run can save itself there is nothing to save.
+    signal.signal(signal.SIGINT, lambda *_: os._exit(130))
     folder = Path(sys.argv[1])
     task = pickle.loads((folder / TASK).read_bytes())
 
     from entropy_sgd.lab.training.processes import Processes
     from entropy_sgd.lab.training.trainer import train
 
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     outcome: list[Any] = [None, None]
     code = 0
     try:
