@@ -37,7 +37,12 @@ def demonstrate(
     console = console or Console()
     family = recipes.family("demo")
     rows = run(
-        Comparison(family.written, SEEDS), out, resume=not overwrite, overwrite=overwrite, console=console
+        Comparison(family.written, SEEDS),
+        out,
+        resume=not overwrite,
+        overwrite=overwrite,
+        console=console,
+        at_once=None,
     )
     runs = [run for run in collect([out]) if run.summary and run.summary["status"] == "finished"]
     say(console, f"measuring flatness and the loss around {len(runs)} minima")
