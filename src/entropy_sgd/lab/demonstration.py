@@ -25,7 +25,7 @@ from entropy_sgd.lab.terminal import Form, prose, show
 from entropy_sgd.lab.training.display import say
 
 SEEDS = (0, 1, 2)
-FLATNESS = LocalEntropy(gamma=(10.0,), samples=150, batch=75, dtype="float32", probes=4, steps=5)
+FLATNESS = LocalEntropy(gamma=(10.0,), samples=150, batch=75, dtype="float32", probes=4, steps=4)
 """Enough for the largest eigenvalue, which stands apart from the rest, and for a γ above all of them."""
 PLANE = Slice(on="plane", points=9, samples=150, batch=75)
 
