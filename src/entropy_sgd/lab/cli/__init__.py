@@ -32,7 +32,7 @@ COMMANDS = {
     "landscape": ("landscape", "pictures of the loss: between two runs, or around each"),
     "flatness": ("landscape", "spectra and local entropies by recipe, over seeds"),
     "figures": ("landscape", "the paper's Fig. 1 and Fig. 3 from measured spectra"),
-    "paper": ("paper", "the paper's table and figures beside the runs made here: paper run"),
+    "paper": ("paper", "the paper's table and figures beside the runs of paper run"),
     "completion": ("completion", "what TAB completes, for bash, zsh and fish"),
     "valley": ("report", "draw local entropy on the valleys of the paper's Fig. 2"),
 }
