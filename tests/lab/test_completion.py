@@ -35,6 +35,9 @@ from entropy_sgd.lab.cli.completion import SCRIPTS, candidates
         ("data fe", {"fetch"}),
         ("data fetch mnist cif", {"cifar10"}),
         ("completion z", {"zsh"}),
+        ("paper k", {"keep"}),
+        ("paper run --jo", {"--jobs"}),
+        ("data list --data", {"--data-dir"}),
         ("nonsense --", {"--json", "--help"}),
     ],
 )

@@ -42,6 +42,9 @@ def test_measurements_and_pages_of_a_run(run, tmp_path, capfd):
     assert (spectra / found["measurements"][0]["file"].rpartition("/")[2]).exists()
     code, table, _ = told(capfd, "flatness", spectra, "--out", tmp_path / "flat.json")
     assert {row["what"] for row in table["rows"]} > {"largest λ, lanczos"}
+    quick = ["--on", "plane", "--points", 3, "--samples", 32, "--out", tmp_path / "around"]
+    code, found, _ = told(capfd, "landscape", run, *quick)
+    assert (code, len(found["slices"])) == (0, 1)
     code, page, _ = told(capfd, "report", run, "--out", tmp_path / "page.html")
     assert page == {"report": str(tmp_path / "page.html")}
     code, picture, _ = told(capfd, "valley", "--out", tmp_path / "valley.png")
