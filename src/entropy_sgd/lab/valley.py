@@ -51,7 +51,7 @@ class Valley:
 
 
 def compute(gammas: tuple[float, ...] = GAMMAS, points: int = 801) -> Valley:
-    """F and -F on a grid of ``points`` over [-1.35, 1.35]."""
+    """The loss f and -F on a grid of ``points`` over [-1.35, 1.35]."""
     x = torch.linspace(-1.35, 1.35, points, dtype=torch.float64)
     entropies = {
         gamma: -local_entropy(landscape, x[:, None], gamma) + 0.5 * math.log(2 * math.pi / gamma)

@@ -19,18 +19,18 @@ class Spectra:
     """Measure the spectrum of the Hessian, or the Fisher diagonal, at the outer weights of finished runs.
 
     Each run gives one JSON file. A file that holds the same measurement already is kept as it is, so a
-    command that was stopped can be given again.
+    command that was stopped can be repeated.
     """
 
     runs: Annotated[tuple[Path, ...], tyro.conf.Positional, some("RUN")]
     """Folders of finished runs, or of comparisons."""
     how: Annotated[Spectrum, tyro.conf.arg(name="")]
-    out: Path = Path("results/spectra")
+    out: Path = Path("runs/spectra")
     """Folder for the files; for a single run also a file's name, ending in .json."""
     checkpoint: Path | None = None
     """File for finished rows of an exact Hessian, about half the matrix's size, to go on from if stopped."""
     overwrite: bool = False
-    """Measure again what there is a file of."""
+    """Measure again what has been measured already."""
     data_dir: Path | None = None
     """Folder of the data; by default $ENTROPY_SGD_DATA, else the cache folder."""
 
@@ -45,10 +45,10 @@ class LocalEntropies:
     runs: Annotated[tuple[Path, ...], tyro.conf.Positional, some("RUN")]
     """Folders of finished runs, or of comparisons."""
     how: Annotated[LocalEntropy, tyro.conf.arg(name="")] = field(default_factory=LocalEntropy)
-    out: Path = Path("results/local-entropy")
+    out: Path = Path("runs/local-entropy")
     """Folder for the files; for a single run also a file's name, ending in .json."""
     overwrite: bool = False
-    """Measure again what there is a file of."""
+    """Measure again what has been measured already."""
     data_dir: Path | None = None
     """Folder of the data; by default $ENTROPY_SGD_DATA, else the cache folder."""
 
@@ -64,7 +64,7 @@ class Flatness:
     """JSON files of spectrum and local-entropy, or folders of them."""
     baseline: str | None = None
     """The recipe, NETWORK/METHOD, that the others are compared with; the first one if not given."""
-    out: Path = Path("results/flatness.json")
+    out: Path = Path("runs/flatness.json")
     """File for the table."""
 
 
@@ -72,9 +72,9 @@ class Flatness:
 class Figures:
     """Draw the paper's Fig. 1 and Fig. 3 from the files of spectrum, as PNG and PDF."""
 
-    folder: Annotated[Path, tyro.conf.Positional] = Path("results/spectra")
+    folder: Annotated[Path, tyro.conf.Positional] = Path("runs/spectra")
     """Folder of JSON files that spectrum wrote."""
-    out: Path = Path("docs/images")
+    out: Path = Path("runs/figures")
     """Folder for the figures."""
 
 

@@ -92,6 +92,8 @@ class Method(ABC, Generic[O]):
     """Whether the learning-rate drops of a network's recipe are meant for this method too."""
     for_text = True
     """Whether recurrent networks have a recipe with it."""
+    origin = ""
+    """Which of the defaults were published, and which were chosen here; empty: see its file."""
     keeps_moments = False
     """Whether the optimizer keeps Adam's moments of the plain gradient, from which `fisher` can read."""
 

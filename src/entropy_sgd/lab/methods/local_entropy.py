@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from entropy_sgd.lab import LabError, unknown
+from entropy_sgd.lab.methods.algorithm1 import SEARCH, AroundAlgorithm1, InnerOptions, inner_defaults
 from entropy_sgd.lab.methods.base import BETAS, Choice, Hints, Range
-from entropy_sgd.lab.methods.langevin import SEARCH, AroundAlgorithm1, InnerOptions, inner_defaults
 
 if TYPE_CHECKING:
     from torch import nn

@@ -153,8 +153,15 @@ class Own:
             ):
                 outputs = self.model(inputs)
                 for name, function in functions.items():
-                    sums[name] += float(function(outputs, targets)) * len(chunk)
+                    sums[name] += self._number(name, function(outputs, targets)) * len(chunk)
         return {name: value / len(indices) for name, value in sums.items()}
+
+    def _number(self, name: str, value: Any) -> float:
+        try:
+            return float(value)
+        except (TypeError, ValueError, RuntimeError) as error:
+            got = f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+            raise LabError(f"{self.source.path}: {name} must return a single number, got {got}") from error
 
     def measured(self) -> Measured:
         """The training samples."""

@@ -183,7 +183,7 @@ class Trainer:
     def _change(self, saved: Record, before: int) -> Record:
         """Go on from a checkpoint of another number of replicas; the state this process has for itself.
 
-        All start from the mean x̄, with the next pass over the data; the budget counts gradients as ever.
+        All start from the mean x̄, with the next pass over the data; the budget still counts gradients.
         """
         self.progress.change_replicas(
             before,
