@@ -302,12 +302,19 @@ def main() -> None:
         for job, part in enumerate(parts):
             pid = os.fork()
             if pid == 0:
-                until = began + 60 * options.minutes
-                work(prepared, options.seed, numbers[job :: options.jobs], part, until)
-                os._exit(0)
+                code = 1
+                try:
+                    until = began + 60 * options.minutes
+                    work(prepared, options.seed, numbers[job :: options.jobs], part, until)
+                    code = 0
+                except BaseException:
+                    traceback.print_exc()
+                finally:  # the folder is the parent's to remove
+                    os._exit(code)
             workers.append(pid)
-        for pid in workers:
-            os.waitpid(pid, 0)
+        statuses = [os.waitpid(pid, 0)[1] for pid in workers]
+        if any(statuses):
+            raise SystemExit("the fuzzer itself has failed")
         found = [json.loads(line) for part in parts for line in part.read_text().splitlines()]
     bad = collections.Counter(str(entry["bad"]).partition(" ")[0] for entry in found)
     record = {

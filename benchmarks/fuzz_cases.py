@@ -331,7 +331,7 @@ def another(rng: random.Random, path: Path) -> None:
     others = [
         entry
         for entry in sorted(path.parents[1].rglob(f"*{path.suffix}"))
-        if entry != path and entry.parent != path.parent
+        if entry.is_file() and entry.parent != path.parent
     ]
     if others:
         path.write_bytes(rng.choice(others).read_bytes())

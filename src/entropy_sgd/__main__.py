@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 
 
-def start() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """The command; Ctrl-C while Python still imports it ends it as Ctrl-C later on does."""
     try:
-        from entropy_sgd.lab.cli import main
+        from entropy_sgd.lab import cli
 
-        return main()
+        return cli.main(arguments)
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
 
 
 if __name__ == "__main__":
-    sys.exit(start())
+    sys.exit(main())
