@@ -269,8 +269,10 @@ class LocalEntropy(Saving):
             if whole:
                 self._steady = None
                 self._watch.record(self._taking_part())
-            elif steady is not None:
+            elif steady is not None and self._inner is None:
                 self._watch.renew()
+            elif steady is not None:  # a torch optimizer inside may give a parameter another address
+                self._watch.record(steady.params)
             else:
                 self._settle()
             self._scheduled = [scheduled(group) for group in self.param_groups]
