@@ -96,7 +96,7 @@ def test_an_optimizer_inside_may_rebind_its_weights():
             for p in self.param_groups[0]["params"]:
                 p.data = p.data - self.param_groups[0]["lr"] * p.grad
 
-    params, optimizer = stepped(10, inner=Rebinding, inner_lr=0.01)
+    _, optimizer = stepped(10, inner=Rebinding, inner_lr=0.01)
     assert optimizer.outer_steps == 1
 
 

@@ -54,7 +54,8 @@ def demonstrate(
     if records:
         _show(console, rows, flatness.tabulate(records))
     page = write([out], out / "report")
-    say(console, f"the loss around each minimum: {page.parent / 'plane.png'}")
+    if first:
+        say(console, f"the loss around each minimum: {page.parent / 'plane.png'}")
     say(console, f"report: {page}")
     return rows, page
 

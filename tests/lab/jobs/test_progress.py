@@ -77,13 +77,23 @@ def test_a_run_is_wanted_while_the_number_changes(tmp_path, monkeypatch):
     command = lease.Lease(tmp_path)
     watch = lease.Watch(command.path, command.token)
     assert watch.wanted()
-    clock[0] += lease.PATIENCE - 1
-    assert watch.wanted()
+
+    def wanted(seconds):
+        """After a look every second."""
+        for _ in range(int(seconds)):
+            clock[0] += 1
+            watch.wanted()
+        return watch.wanted()
+
+    assert wanted(lease.PATIENCE - 1)
     command.renew()
-    clock[0] += 2
-    assert watch.wanted()  # a new number
-    clock[0] += lease.PATIENCE + 1
-    assert not watch.wanted()  # the command is gone
+    assert wanted(2)  # a new number
+    clock[0] += 10 * lease.PATIENCE
+    assert watch.wanted()  # both were stopped for a while
+    path, watch.path = watch.path, tmp_path  # a folder cannot be read: an error of the system
+    assert wanted(3)
+    watch.path = path
+    assert not wanted(lease.PATIENCE + 1)  # the command is gone
     other = lease.Lease(tmp_path)
     command.end()  # leaves the other's alone
     assert not lease.Watch(command.path, command.token).wanted()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
@@ -98,9 +99,10 @@ def workers(process):
     """The processes of its runs, by the folder they write to."""
     found = {}
     for entry in psutil.Process(process.pid).children():
-        for file in entry.open_files():
-            if file.path.endswith("metrics.jsonl"):
-                found[Path(file.path).parent.name] = entry
+        with contextlib.suppress(psutil.NoSuchProcess):  # it has just ended
+            for file in entry.open_files():
+                if file.path.endswith("metrics.jsonl"):
+                    found[Path(file.path).parent.name] = entry
     return found
 
 

@@ -173,5 +173,8 @@ def test_commands_quote_and_flag():
     words = shlex.split(train_command("demo", family, changed))
     _, rest = take("method", words[3:])
     assert parse(Train, rest, "train", Train(recipe=recipe)).recipe == changed
+    words = shlex.split(compare_command("demo", family, [changed], [1]))
+    compared = parse(Compare, words[3:], "compare")
+    assert chosen_recipes(family, compared)[0].optimizer == options
     sgd = replace(family.recipe("sgd"), epochs=3)
     assert "--set epochs=3" in compare_command("demo", family, [sgd, replace(sgd, name="demo/sgd")], [1])

@@ -39,7 +39,7 @@ COMMANDS = {
 """The module of each command, which has a function of its name, and what it does."""
 
 
-LONG = ("train", "compare", "tune", "demo", "spectrum", "local-entropy", "landscape")
+LONG = ("train", "compare", "tune", "demo", "spectrum", "local-entropy", "landscape", "paper")
 """Commands that go on when nobody reads their output any more."""
 
 
@@ -95,28 +95,16 @@ def _run(given: list[str]) -> int:
             output.as_json(run, [argument for argument in rest if argument != output.FLAG])
         else:
             run(rest)
-    except LabError as error:
-        for line in (f"error: {error}", *getattr(error, "__notes__", ())):
-            print(line, file=sys.stderr)
-        return error.exit_code
-    except UnicodeEncodeError:
-        print("error: the arguments must be UTF-8", file=sys.stderr)
-        return 2
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.startswith("entropy_sgd"):
-            raise
-        print(f"error: the package {error.name} is missing: pip install 'entropy-sgd[lab]'", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return 130
     except BrokenPipeError:  # the reader of our output has closed it, as in `entropy-sgd data list | head -1`
         discard(sys.stdout)
         return 141
-    except OSError as error:  # no permission, no space: the message has the file
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except (MemoryError, RecursionError) as error:
-        print(f"error: this needs more memory than there is ({error})", file=sys.stderr)
-        return 2
+    except (Exception, KeyboardInterrupt) as error:
+        told = output.told(error)
+        if told is None:
+            raise
+        message, code = told
+        print(message if isinstance(error, KeyboardInterrupt) else f"error: {message}", file=sys.stderr)
+        for note in getattr(error, "__notes__", ()):
+            print(note, file=sys.stderr)
+        return code
     return 0

@@ -109,8 +109,6 @@ def _first(name: str, rest: list[str], current: str) -> list[str] | None:
         return ["list", "fetch", "verify"] if not rest else None if current.startswith("-") else names
     if name == "paper" and not current.startswith("-") and not any(word.startswith("-") for word in rest):
         return ["run", "keep"] if not rest else [row.name for row in ROWS] if rest[0] == "run" else None
-    if name == "paper" and not rest and not current.startswith("-"):
-        return ["run", "keep"]
     if rest or current.startswith("-") or name not in ("train", "compare", "tune"):
         return None
     return recipes.names() if name == "train" and "/" in current else list(recipes.FAMILIES)
@@ -166,7 +164,7 @@ def _values(name: str) -> tuple[str, ...]:
         case "method" | "methods" | "optimizers":
             return tuple(methods.names())
         case "data":
-            return (*datasets.names(), "digits")
+            return tuple(datasets.names())
         case "network":
             return tuple(dict.fromkeys(recipe.network for recipe in recipes.written()))
         case "device":

@@ -26,10 +26,32 @@ def as_json(command: Callable[[list[str]], object], arguments: list[str]) -> Non
     try:
         with _stdout_to_stderr():
             result = command(arguments)
-    except LabError as error:
-        _print({"error": str(error), "exit_code": error.exit_code})
+    except BrokenPipeError:
+        raise
+    except (Exception, KeyboardInterrupt) as error:
+        if (known := told(error)) is not None:
+            _print({"error": known[0], "exit_code": known[1]})
         raise
     _print(result)
+
+
+def told(error: BaseException) -> tuple[str, int] | None:
+    """What the user is told of an error, and the exit code; None for a fault of the program."""
+    match error:
+        case LabError():
+            return str(error), error.exit_code
+        case UnicodeEncodeError():
+            return "the arguments must be UTF-8", 2
+        case ModuleNotFoundError() if error.name is not None and not error.name.startswith("entropy_sgd"):
+            return f"the package {error.name} is missing: pip install 'entropy-sgd[lab]'", 2
+        case KeyboardInterrupt():
+            return "interrupted", 130
+        case OSError():  # no permission, no space: the message has the file
+            return str(error), 2
+        case MemoryError() | RecursionError():
+            return f"this needs more memory than there is ({error})", 2
+        case _:
+            return None
 
 
 def _print(result: object) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import textwrap
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -80,9 +81,14 @@ def override(recipe: Recipe, changes: list[str], command: str) -> Recipe:
     for change in changes:
         name, _, value = change.partition("=")
         several = isinstance(flatten(asdict(recipe)).get(name.replace("-", "_")), tuple)
-        arguments += [f"--{name}", *([part for part in value.split(",") if part] if several else [value])]
+        arguments += [f"--{name}", *(_parts(value) if several else [value])]
     values = (tyro.conf.FlagConversionOff,)
     return parse(_Overridden, arguments, command, _Overridden(recipe), more=values).recipe
+
+
+def _parts(value: str) -> list[str]:
+    """What stands between commas, but for those inside brackets: `betas=(0.9,0.99)` is one."""
+    return [part for part in re.split(r",(?![^()\[\]]*[)\]])", value) if part]
 
 
 def find(name: str) -> Family:

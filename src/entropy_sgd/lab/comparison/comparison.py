@@ -112,7 +112,7 @@ def established(path: Path) -> bool:
 
 def _conclude(comparison: Comparison, path: Path, summaries: list[Record], console: Console) -> list[Row]:
     """Write the table and print it."""
-    rows = tabulate(summaries)
+    rows = tabulate(summaries, [recipe.name for recipe in comparison.recipes])
     write_json(path / RESULT, {"rows": [asdict(row) for row in rows], "runs": summaries})
     at_most = any(recipe.stop_at_loss is not None for recipe in comparison.recipes)
     show(console, forms(rows, comparison.recipes[0].epochs, at_most=at_most))

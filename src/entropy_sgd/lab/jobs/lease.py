@@ -49,14 +49,20 @@ class Watch:
     def __init__(self, path: Path, token: str) -> None:
         self.path, self.token = path, token
         self._seen, self._when = "", time.monotonic()
+        self._looked = self._when
 
     def wanted(self) -> bool:
         """Whether the command still wants the run."""
-        content, now = read(self.path), time.monotonic()
+        try:
+            content = read(self.path)
+        except OSError:  # of a network file system, for a moment: patience decides
+            content = self._seen or self.token
+        now = time.monotonic()
         if not content.startswith(self.token):
             return False
-        if content != self._seen:
+        if content != self._seen or now - self._looked > PERIOD:  # who was stopped has not waited
             self._seen, self._when = content, now
+        self._looked = now
         return now - self._when < PATIENCE
 
 

@@ -165,5 +165,5 @@ def _read(path: Path, rows: tuple[Row, ...]) -> Kept:
 
 def of(kept: Sequence[Kept], entry: Entry) -> list[Kept]:
     """The runs of an entry that are among its seeds, in their order."""
-    mine = {run.seed: run for run in kept if run.entry.key == entry.key}
+    mine = {run.seed: run for run in kept if run.entry.key == entry.key and run.seed in entry.seeds}
     return [mine[seed] for seed in sorted(mine)]

@@ -14,6 +14,7 @@ from entropy_sgd.lab.paper.kept import file_name, keep
 from entropy_sgd.lab.paper.rows import ROWS
 from entropy_sgd.lab.paper.standing import stand
 from entropy_sgd.lab.runs.folder import Settings
+from entropy_sgd.lab.runs.lock import Lock
 from entropy_sgd.lab.runs.reading import read
 from entropy_sgd.lab.training.display import say
 
@@ -56,10 +57,14 @@ def run(
             kept.append(keep(read(outcome.job.folder), results, known))
             say(console, f"kept: {kept[-1]}")
 
+    folder.mkdir(parents=True, exist_ok=True)
+    held = Lock(folder)  # two of these commands would end each other's runs
     try:
         outcomes = jobs.run(missing, folder, at_once=at_once, console=console, ended=ended)
     except Interrupted as error:  # this command always resumes
         raise Interrupted(error.signum, str(error).replace("--resume", "the same command")) from None
+    finally:
+        held.release()
     failed = jobs.failures(outcomes, again="the same command")
     if failed is not None:
         raise failed

@@ -132,6 +132,7 @@ class Claim:
             raise LabError(f"cannot use {self.path} as the output folder: {error}") from error
         self._made = made
         try:
+            self._recover_locked()
             self.continues = self._check()  # another process may have come in between
         except BaseException:
             self._leave()
@@ -215,18 +216,23 @@ class Claim:
             return
         self._lock = lock.Lock(self.path)
         try:
-            if not (self.path / ASIDE / CONFIG).exists():
-                self._put_back()
-            elif self._established(self.path):
-                self._remove()
-            else:
-                self._clear()
-                self.notes.append(
-                    f"the run in {self.path} is back: that which was to replace it ended without a checkpoint"
-                )
+            self._recover_locked()
         finally:
             self._lock.release()
             self._lock = None
+
+    def _recover_locked(self) -> None:
+        if not (self.path / ASIDE).exists():
+            return
+        if not (self.path / ASIDE / CONFIG).exists():
+            self._put_back()
+        elif self._established(self.path):
+            self._remove()
+        else:
+            self._clear()
+            self.notes.append(
+                f"the run in {self.path} is back: that which was to replace it ended without a checkpoint"
+            )
 
 
 def _in_order(names: Sequence[str]) -> list[str]:
