@@ -210,9 +210,11 @@ def noise(seconds: float) -> list[dict[str, object]]:
 MEMORY = {
     "SGD, momentum": "torch.optim.SGD(ps, lr=0.1, momentum=0.9)",
     "Adam": "torch.optim.Adam(ps)",
-    "EntropySGD": "EntropySGD(ps, L=2, momentum=0.9)",
-    "EntropySGD, bfloat16 states": "EntropySGD(ps, L=2, momentum=0.9, state_dtype=torch.bfloat16)",
-    "EntropySGD, alpha=1, no inner momentum": (
+    "EntropySGD, outer momentum": "EntropySGD(ps, L=2, momentum=0.9)",
+    "EntropySGD, outer momentum, bfloat16 states": (
+        "EntropySGD(ps, L=2, momentum=0.9, state_dtype=torch.bfloat16)"
+    ),
+    "EntropySGD, outer momentum, alpha=1, no inner momentum": (
         "EntropySGD(ps, L=2, momentum=0.9, alpha=1.0, inner_momentum=0.0)"
     ),
     "EntropyAdam": "EntropyAdam(ps, L=2)",

@@ -36,7 +36,7 @@ from torch.nn.utils import clip_grad_norm_
 
 from entropy_sgd.lab import methods, recipes, tasks
 from entropy_sgd.lab.data import Images, Split, Text
-from entropy_sgd.lab.methods.langevin import InnerOptions
+from entropy_sgd.lab.methods.algorithm1 import InnerOptions
 from entropy_sgd.lab.recipes import Recipe
 from entropy_sgd.lab.training import acceleration
 

@@ -1,4 +1,4 @@
-"""Argument checks: every message names the argument, the value that came, and what is accepted."""
+"""Argument checks: every message names the argument, the value given, and what is accepted."""
 
 from __future__ import annotations
 

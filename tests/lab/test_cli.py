@@ -199,3 +199,52 @@ sys.exit(main(["train", "lenet/sgd"]))
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert found.returncode == 2
     assert found.stderr == "error: the package tyro is missing: pip install 'entropy-sgd[lab]'\n"
+
+
+@pytest.mark.parametrize(
+    ("command", "shown"),
+    [
+        (["train", "--help"], "entropy-sgd train lenet/sgd --budget 5"),
+        (["train", "lenet/adam", "--help"], "entropy-sgd train lenet/adam --budget 5"),
+        (["compare", "demo", "--help"], "entropy-sgd compare demo --methods sgd sam entropy-sgd --budget 5"),
+        (["tune", "demo", "--help"], "entropy-sgd tune demo --methods sgd entropy-sgd --trials 8 --budget 5"),
+    ],
+)
+def test_help_opens_with_three_examples(capsys, command, shown):
+    code, text = call(capsys, *command)
+    assert code == 0
+    lines = text.splitlines()
+    first = lines.index("examples:")
+    assert first <= 3
+    assert lines[first + 1].strip() == shown
+    assert all(line.startswith("  entropy-sgd ") for line in lines[first + 1 : first + 4])
+    assert not lines[first + 4].strip()
+    assert all(len(line) <= 80 for line in lines[first : first + 4])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "hint"),
+    [
+        (["compare", "lenet", "--data", "digits"], "--set data=digits"),
+        (["compare", "lenet", "--lr", "0.1"], "--set sgd:optimizer.lr=0.1"),
+        (["compare", "lenet", "--batch-size=9"], "--set batch-size=9"),
+        (["tune", "lenet", "--optimizer.betas", "0.5"], "--set adam:optimizer.betas=0.5"),
+        (["train", "lenet", "--optimizers", "adam"], "entropy-sgd train lenet --method adam"),
+        (
+            ["train", "lenet/sgd", "--optimizer", "adan"],
+            "entropy-sgd train lenet --method METHOD, with one of",
+        ),
+    ],
+)
+def test_options_of_other_commands_are_answered_with_what_exists(capsys, arguments, hint):
+    code, text = call(capsys, *arguments)
+    assert code == 2
+    assert hint in text
+
+
+def test_several_values_of_a_field_have_commas_between():
+    changes = ("adam:optimizer.betas=0.5,0.99", "drops.at=1,2.5", "data=text:a,b.txt")
+    (adam,) = chosen_recipes(recipes.family("char-lstm"), Compare(methods=("adam",), set=changes, budget=50))
+    assert adam.optimizer.betas == (0.5, 0.99)
+    assert adam.drops.at == (1, 2.5)
+    assert adam.data == "text:a,b.txt"

@@ -48,6 +48,10 @@ def no_gradient(params: list[torch.nn.Parameter], optimizer: EntropySGD) -> None
     params[0].grad = None
 
 
+def sparse(params: list[torch.nn.Parameter], optimizer: EntropySGD) -> None:
+    params[0].grad = torch.ones(5).to_sparse()
+
+
 def another_group(params: list[torch.nn.Parameter], optimizer: EntropySGD) -> None:
     optimizer.add_param_group({"params": [torch.nn.Parameter(torch.ones(3))]})
 
@@ -65,7 +69,7 @@ def evaluate(params: list[torch.nn.Parameter], optimizer: EntropySGD) -> None:
     optimizer.train()
 
 
-CHANGES = [write, another_address, freeze, no_gradient, another_group, another_state, load, evaluate]
+CHANGES = [write, another_address, freeze, no_gradient, sparse, another_group, another_state, load, evaluate]
 
 
 def test_holds_within_a_cycle():
@@ -81,6 +85,19 @@ def test_breaks_with_any_change(change: Change):
     params, optimizer = stepped()
     change(params, optimizer)
     assert not holds(optimizer)
+
+
+def test_an_optimizer_inside_may_rebind_its_weights():
+    class Rebinding(torch.optim.Optimizer):
+        def __init__(self, params: object, lr: float) -> None:
+            super().__init__(params, {"lr": lr})
+
+        def step(self, closure: None = None) -> None:
+            for p in self.param_groups[0]["params"]:
+                p.data = p.data - self.param_groups[0]["lr"] * p.grad
+
+    _, optimizer = stepped(10, inner=Rebinding, inner_lr=0.01)
+    assert optimizer.outer_steps == 1
 
 
 @pytest.mark.parametrize("inner_state", ["reset", "keep"])

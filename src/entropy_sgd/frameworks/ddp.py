@@ -14,7 +14,7 @@ def synchronize(optimizer: LocalEntropy, group: dist.ProcessGroup | None = None)
     """Gives every rank the optimizer state of the rank that has made the most steps.
 
     Call it after `with model.join():`. A rank whose data ends early makes no more steps. At the end of
-    `join`, DDP sends it the weights of a rank that went on to the last, but no optimizer's state: not x, mu,
+    `join`, DDP sends it the weights of a rank that trained to the end, but no optimizer state: not x, mu,
     the momenta or the counters.
     """
     counts: list[Any] = [None] * dist.get_world_size(group)

@@ -32,14 +32,14 @@ class OuterWeights(TrainerCallback):
 
     The last step of training ends its cycle with `finish()`, before the last evaluation and save. After
     `train()` the model holds x, or the best checkpoint's x with `load_best_model_at_end`. A checkpoint
-    of the middle of a cycle holds x as the weights and x' in the optimizer's state, and resumes to the same
+    taken in mid-cycle holds x as the weights and x' in the optimizer's state, and resumes to the same
     losses. It acts on what the callbacks before it in the list have asked for: put it last.
     """
 
     def on_optimizer_step(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Has the last step end its cycle at once, before the scheduler brings the learning rate to zero."""
+        """Makes the last step end its cycle at once, before the scheduler sets the learning rate to zero."""
         if state.global_step + 1 >= state.max_steps:
             for optimizer in unwrapped([kwargs["optimizer"]]):
                 optimizer.finish()

@@ -41,7 +41,7 @@ class OuterWeights(Callback):
     It moves itself to the front of the trainer's callbacks, so that the others see x too.
 
     Args:
-        recalibrate: batches of *training* data (an iterable that can be run through again and again, such as
+        recalibrate: batches of *training* data (an iterable that can be iterated many times, such as
             a DataLoader), on which the statistics of batch normalisation are recomputed each time x is put
             in; those of x' come back with x'. The module's `forward` must take such a batch, see
             `entropy_sgd.recalibrate_batchnorm`. None leaves the statistics of x' in place.
@@ -64,7 +64,7 @@ class OuterWeights(Callback):
                 if isinstance(layer, _BatchNorm)
                 for buffer, value in layer.named_buffers(recurse=False)
             }
-            with torch.random.fork_rng(devices=[]):  # to iterate over a DataLoader draws a number
+            with torch.random.fork_rng(devices=[]):  # iterating over a DataLoader draws a number
                 recalibrate_batchnorm(module, self.recalibrate)
 
     def _put_inner(self, trainer: Trainer, module: LightningModule) -> None:
@@ -87,7 +87,7 @@ class OuterWeights(Callback):
         return (last_batch and last_epoch) or 0 <= trainer.max_steps <= steps
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Has the last step end its cycle at once, before schedulers bring the learning rate to zero.
+        """Makes the last step end its cycle at once, before schedulers bring the learning rate to zero.
 
         In manual optimization a batch may have many steps, and the schedulers are the user's to step.
         """
@@ -131,7 +131,7 @@ class OuterWeights(Callback):
         self._put_outer(trainer, pl_module)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """The end after all if another callback has stopped training."""
+        """Ends the cycle after all, if another callback has stopped training."""
         self._finish(trainer, pl_module)
         self._put_outer(trainer, pl_module)
 
@@ -155,10 +155,10 @@ class OuterWeights(Callback):
     # ---- checkpoints ----
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Has the trainer call this callback first, and write its checkpoints with x in the model.
+        """Makes the trainer call this callback first, and write its checkpoints with x in the model.
 
         Lightning has no hook before it collects the weights, and none at all for a checkpoint of the weights
-        alone, hence `save_checkpoint` of this one trainer is replaced.
+        alone, so `save_checkpoint` of this one trainer is replaced.
         """
         others = [callback for callback in _callbacks(trainer) if callback is not self]
         cast(Any, trainer).callbacks = [self, *others]

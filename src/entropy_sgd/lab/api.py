@@ -80,6 +80,8 @@ def compare(
     overwrite: bool = False,
     data_dir: Path | None = None,
     device: str = "auto",
+    jobs: int | None = 1,
+    dask: str | None = None,
     console: Console | None = None,
     **changes: Any,
 ) -> list[Row]:
@@ -97,6 +99,9 @@ def compare(
         overwrite: replace the comparison in the folder.
         data_dir: where the paper's data are.
         device: cpu, cuda, …; auto takes a GPU if there is one.
+        jobs: runs at once, each in a process of its own; None: as many as there are cores. The results are
+            the same bits for any number.
+        dask: address of a Dask scheduler, whose workers make the runs.
         console: where to print.
         **changes: other fields of all recipes.
 
@@ -114,6 +119,8 @@ def compare(
         overwrite=overwrite,
         data_dir=data_dir,
         device=device,
+        at_once=jobs,
+        dask=dask,
         console=console,
     )
 

@@ -25,7 +25,7 @@ from entropy_sgd.lab.terminal import Form, prose, show
 from entropy_sgd.lab.training.display import say
 
 SEEDS = (0, 1, 2)
-FLATNESS = LocalEntropy(gamma=(10.0,), samples=150, batch=75, dtype="float32", probes=4, steps=5)
+FLATNESS = LocalEntropy(gamma=(10.0,), samples=150, batch=75, dtype="float32", probes=4, steps=4)
 """Enough for the largest eigenvalue, which stands apart from the rest, and for a γ above all of them."""
 PLANE = Slice(on="plane", points=9, samples=150, batch=75)
 
@@ -37,7 +37,12 @@ def demonstrate(
     console = console or Console()
     family = recipes.family("demo")
     rows = run(
-        Comparison(family.written, SEEDS), out, resume=not overwrite, overwrite=overwrite, console=console
+        Comparison(family.written, SEEDS),
+        out,
+        resume=not overwrite,
+        overwrite=overwrite,
+        console=console,
+        at_once=None,
     )
     runs = [run for run in collect([out]) if run.summary and run.summary["status"] == "finished"]
     say(console, f"measuring flatness and the loss around {len(runs)} minima")
@@ -49,7 +54,8 @@ def demonstrate(
     if records:
         _show(console, rows, flatness.tabulate(records))
     page = write([out], out / "report")
-    say(console, f"the loss around each minimum: {page.parent / 'plane.png'}")
+    if first:
+        say(console, f"the loss around each minimum: {page.parent / 'plane.png'}")
     say(console, f"report: {page}")
     return rows, page
 

@@ -1,8 +1,8 @@
 """A user's own experiment: a Python file that gives a model, data, a loss and perhaps a metric.
 
 The file defines `experiment`, a function that returns an `Experiment`, or a class whose instances have the
-same attributes. What fails inside the file is shown with its traceback; what it gives and cannot be used,
-in a sentence. Importing this module does not import torch.
+same attributes. An error raised inside the file is shown with its traceback, an unusable return value in a
+sentence. Importing this module does not import torch.
 """
 
 from __future__ import annotations
@@ -66,7 +66,10 @@ def users_code(path: str) -> Generator[None]:
         raise
     except Exception as error:
         frames = traceback.extract_tb(error.__traceback__)
-        first = next((i for i, frame in enumerate(frames) if frame.filename == path), 0)
+        ours = str(Path(__file__).parent)
+        within = [i for i, frame in enumerate(frames) if frame.filename == path]
+        outside = [i for i, frame in enumerate(frames) if not frame.filename.startswith(ours)]
+        first = (within or outside or [0])[0]
         trace = "".join(traceback.format_list(frames[first:]))
         what = "".join(traceback.format_exception_only(error))
         raise UserFileError(f"{path} fails:\nTraceback (most recent call last):\n{trace}{what}") from error
@@ -167,7 +170,7 @@ def family(file: str | Path | Callable[[], Any]) -> Family:
 
 
 def metric_name(chosen: Experiment) -> str:
-    """What the metric is called: as its function is."""
+    """The name of the metric: that of its function."""
     return "loss" if chosen.metric is None else getattr(chosen.metric, "__name__", "metric").strip("_<>")
 
 
@@ -195,7 +198,7 @@ def _made(found: Source, make: Callable[[], Any]) -> Any:
 
 
 def _checked(found: Source, made: Any) -> Experiment:
-    """What the file gives, known to be usable."""
+    """What the file returns, checked."""
     from entropy_sgd import arguments
 
     known = {field: getattr(made, field, None) for field in Experiment.__dataclass_fields__}

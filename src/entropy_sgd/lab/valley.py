@@ -51,7 +51,7 @@ class Valley:
 
 
 def compute(gammas: tuple[float, ...] = GAMMAS, points: int = 801) -> Valley:
-    """F and -F on a grid of ``points`` over [-1.35, 1.35]."""
+    """The loss f and -F on a grid of ``points`` over [-1.35, 1.35]."""
     x = torch.linspace(-1.35, 1.35, points, dtype=torch.float64)
     entropies = {
         gamma: -local_entropy(landscape, x[:, None], gamma) + 0.5 * math.log(2 * math.pi / gamma)
@@ -62,9 +62,18 @@ def compute(gammas: tuple[float, ...] = GAMMAS, points: int = 801) -> Valley:
 
 def draw(path: str | Path, gammas: tuple[float, ...] = GAMMAS) -> Valley:
     """Draw the figure to ``path``, whose suffix (.png, .svg, .pdf) gives the format, and return its data."""
+    valley = compute(gammas)
+    path, stream = Path(path), io.BytesIO()
+    picture(valley).savefig(stream, format=path.suffix[1:] or "png", dpi=160)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, stream.getvalue())
+    return valley
+
+
+def picture(valley: Valley) -> Any:
+    """The figure."""
     from matplotlib.figure import Figure
 
-    valley = compute(gammas)
     x = valley.x.numpy()
     figure: Any = Figure(figsize=(8.0, 4.5), layout="constrained")
     axes = figure.add_subplot()
@@ -84,12 +93,8 @@ def draw(path: str | Path, gammas: tuple[float, ...] = GAMMAS) -> Valley:
     axes.set_yticks([])
     axes.set_xticks([])
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(loc="upper center", frameon=False, ncols=len(gammas) + 1)
-    path, stream = Path(path), io.BytesIO()
-    figure.savefig(stream, format=path.suffix[1:] or "png", dpi=160)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, stream.getvalue())
-    return valley
+    axes.legend(loc="upper center", frameon=False, ncols=len(valley.negative_local_entropy) + 1)
+    return figure
 
 
 def _annotate(axes: Any, valley: Valley) -> None:

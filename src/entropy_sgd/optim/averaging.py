@@ -1,4 +1,4 @@
-"""Means over replicas: tensors travel in one flat buffer a dtype and device, while training goes on.
+"""Means over replicas: tensors travel in one flat buffer per dtype and device while training continues.
 
 Knows process groups and lists of tensors, nothing of what is in them.
 """
@@ -70,7 +70,7 @@ class Diverged(RuntimeError):
 class Flight:
     """The sum of `tensors` over the replicas, on its way.
 
-    Every buffer ends with one slot a replica, in which a replica says that what it sends is not finite.
+    Every buffer ends with one slot per replica, in which a replica flags that what it sends is not finite.
 
     Args:
         tensors: plain real tensors, of the same shapes on all replicas.
@@ -110,8 +110,8 @@ class Flight:
         diverged = {
             a
             for buffer in self.buffers
-            for a, said in enumerate(cast("list[float]", buffer[-n:].tolist()))
-            if said != 0
+            for a, flag in enumerate(cast("list[float]", buffer[-n:].tolist()))
+            if flag != 0
         }
         if diverged:
             ranks = self.seat.ranks()

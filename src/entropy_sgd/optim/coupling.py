@@ -2,10 +2,10 @@
 
     replica a:   Langevin loop around x_a, which gives mu_a                              lines 1 to 6
                  x_a = outer update with (x_a - mu_a) + rho (x_a - x̄)                    line 7
-    between:     x̄ = mean of the x_a, on its way while the next Langevin loop runs
+    between:     x̄ = mean of the x_a, which travels while the next Langevin loop runs
 
-The x̄ of an update is that of the x_a as they were at the start of its cycle. It leaves when these are known,
-at the end of the update before, and is waited for a cycle later; in the first cycle all x_a are the start.
+The x̄ of an update is the mean of the x_a at the start of its cycle. It is sent as soon as these are known, at
+the end of the previous update, and awaited one cycle later; in the first cycle all x_a are the same.
 rho = inf is the limit of strong coupling: one x for all, whose outer gradient is the mean of x - mu_a.
 """
 
@@ -53,7 +53,7 @@ class Coupled(LocalEntropy):
     def _join(
         self, rho: float | scoping.Schedule, process_group: Any, exchange_dtype: torch.dtype | None
     ) -> None:
-        """Takes the place among the replicas, and the start of the first one."""
+        """Joins the replicas, and takes the weights of the first one."""
         self._shares_x = rho == math.inf
         self._rho = scoping.Constant(0.0) if self._shares_x else scoping.as_schedule(rho, "rho")
         if exchange_dtype not in (None, torch.float32, torch.bfloat16):
@@ -125,7 +125,7 @@ class Coupled(LocalEntropy):
 
     @torch.no_grad()
     def _arrive(self) -> None:
-        """Waits for the mean under way. An error, on all ranks, names replicas that have diverged."""
+        """Waits for the mean under way. If a replica has diverged, an error on all ranks names it."""
         if self._flight is None:
             return
         flight, params, relative = self._flight
@@ -159,9 +159,9 @@ class Coupled(LocalEntropy):
         return self._seat.count > 1 and (self._shares_x or self._common["rho"] != 0)
 
     def _coupled(self, params: list[Tensor]) -> list[Tensor]:
-        """Those of the parameters that have a mean to be drawn to.
+        """Those of the parameters that are drawn to a mean.
 
-        Before the first mean has come, all are where they started; a group added later waits for its own.
+        Before the first mean arrives, all are where they started; a group added later waits for its own.
         """
         known = self._couples and self._common["mean_known"]
         return [p for p in params if known and MEAN in self.state[p]]
@@ -240,8 +240,9 @@ class Coupled(LocalEntropy):
     def eval(self) -> None:
         """Puts x̄, the mean of the replicas' x, into the model: the same on all ranks.
 
-        x̄ is under way since the last outer update, so nothing is sent. Recompute batch statistics after it,
-        with the same training batches on all ranks: `recalibrate_batchnorm(model, batches)`.
+        x̄ has been under way since the last outer update, so nothing is sent now. Recompute
+        batch statistics afterwards, with the same training batches on all ranks:
+        `recalibrate_batchnorm(model, batches)`.
         """
         super().eval()
 
@@ -300,7 +301,7 @@ class Coupled(LocalEntropy):
 
     @torch.no_grad()
     def _leave_alone(self, params: list[Tensor], *, announced: bool = False) -> None:
-        """Weights that others have written are not pulled back to an x̄ of which they were no part."""
+        """Weights that others have written are not pulled towards an x̄ that does not include them."""
         if not (self._couples and self._common["mean_known"] and params):
             return
         self._arrive()

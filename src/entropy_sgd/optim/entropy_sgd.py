@@ -41,7 +41,7 @@ class EntropySGD(LocalEntropy):
         seed: of the thermal noise.
         inner: `"sgd"`, `"adam"`, `"sghmc"`, `"sgnht"`, or the class of a torch optimizer.
         inner_options: keyword arguments of that class.
-        inner_state: `"reset"` starts the inner momentum at zero in each cycle, `"keep"` lets it live on.
+        inner_state: `"reset"` starts the inner momentum at zero in each cycle, `"keep"` carries it over.
         inner_betas: for `inner="adam"`.
         inner_eps: for `inner="adam"`.
         maximize: maximize f instead.

@@ -12,10 +12,10 @@ DEVICE_BLOCK = 1 << 24
 
 
 def exchange(a: list[Tensor], b: list[Tensor]) -> None:
-    """The contents of `a[i]` and `b[i]`, which have one shape, change places; no memory moves.
+    """Swaps the contents of `a[i]` and `b[i]`, which have the same shape, in place.
 
-    Small tensors go together, large ones in blocks cut between rows. What is held meanwhile is a block at
-    most, or a row of a tensor where a row is larger.
+    Small tensors go together, large ones in blocks of whole rows. At most one block is held aside, or one
+    row where a row is larger.
     """
     first: list[Tensor] = []
     second: list[Tensor] = []

@@ -67,7 +67,7 @@ class HeldWeights(Optimizer):
         return self._common["inner_step"]
 
     def eval(self) -> None:
-        """Puts the outer weights x into the model, in exchange for x'. Nothing to do at a cycle's end."""
+        """Puts the outer weights x into the model, in exchange for x'. Does nothing at a cycle's end."""
         common = self._common
         if common["evaluating"]:
             return
@@ -160,7 +160,7 @@ class HeldWeights(Optimizer):
 
     @torch.no_grad()
     def _notice(self, *, release: bool = True) -> None:
-        """Parameters that someone else has frozen, converted or written since the last operation.
+        """Handles parameters that someone else has frozen, converted or written since the last operation.
 
         With `release`, frozen ones leave the cycle.
         """
@@ -216,7 +216,7 @@ class HeldWeights(Optimizer):
                 self.state[p][AGE] = 0
 
     def _check_shapes(self, *, inside: bool = False) -> None:
-        """Parameters, or those `inside` a cycle, have the shapes they had, and their states have."""
+        """All parameters, or those `inside` a cycle, still have the shapes of their states."""
         for p, state in self._states():
             before = state[X].shape if X in state and (state.get(STEP, 0) > 0 or not inside) else p.shape
             if before != p.shape:

@@ -1,4 +1,4 @@
-"""A torch optimizer that lives in the groups and the state of another: the outer one, or one inside.
+"""A torch optimizer inside the groups and the state of another: the outer optimizer, or an inner one.
 
 Schedulers, checkpoints and sharding find one list of groups and one state, those of the owner. There an
 option or an entry of the state has a public name, which keeps it apart from the owner's. While the hosted
@@ -39,7 +39,7 @@ class Hosted(ABC):
 
     @abstractmethod
     def option(self, key: str) -> str | None:
-        """The optimizer's own name for `key` of a group; None if it is not for it to see."""
+        """The optimizer's own name for `key` of a group; None if the optimizer must not see it."""
 
     @abstractmethod
     def public_option(self, name: str) -> str:
@@ -47,7 +47,7 @@ class Hosted(ABC):
 
     @abstractmethod
     def entry(self, key: str) -> str | None:
-        """The optimizer's own name for `key` of a parameter's state; None if it is not for it to see."""
+        """The optimizer's own name for `key` of a parameter's state; None if it must not see it."""
 
     @abstractmethod
     def public_entry(self, name: str) -> str:
@@ -80,7 +80,7 @@ class Hosted(ABC):
         self.optimizer.param_groups, self.optimizer.state = groups, state
 
     def _give_back(self) -> None:
-        """The owner gets what the optimizer holds now, which works on the owner's containers from then on."""
+        """The owner gets what the optimizer holds; from then on both hold the owner's containers."""
         owner, optimizer = self.owner, self.optimizer
         for group, lent in zip(owner.param_groups, optimizer.param_groups, strict=True):
             for name, value in lent.items():
@@ -100,7 +100,7 @@ class Hosted(ABC):
         self.share()
 
     def share(self) -> None:
-        """Outside of its own work the optimizer shows the owner's containers, the same objects."""
+        """Between its steps the optimizer holds the owner's own containers, the same objects."""
         self.optimizer.param_groups, self.optimizer.state = self.owner.param_groups, self.owner.state
 
     @contextmanager

@@ -56,7 +56,7 @@ class LocalEntropy(Saving):
         inner: the rule of line 5: `"sgd"`, `"adam"`, `"sghmc"`, `"sgnht"`, or the class of a torch optimizer.
         inner_options: keyword arguments of that class; they live in `param_groups` as `inner_<name>`.
         inner_state: `"reset"` starts momentum and moments of the inner loop at zero in each cycle; `"keep"`
-            lets them live on from cycle to cycle.
+            carries them over from cycle to cycle.
         inner_lr: step size eta' of the Langevin steps; the paper never anneals it.
         anneal: what a scheduler on `lr` moves: `"outer"`, the outer rate, as in the paper; `"inner"`, the
             step size `inner_lr` in its place, by the same factor; `"both"`.
@@ -75,12 +75,12 @@ class LocalEntropy(Saving):
         fused: False never runs the compiled Langevin step. By default (None for both) and with True it runs
             where it applies, with `inner="sgd"` on contiguous tensors: float32 on the CPU, float32 and
             bfloat16 on GPUs, where Triton compiles it. The one on lists of tensors runs elsewhere.
-        monitor: measure what `diagnostics()` reports. It takes one norm a step and, for the cosine, 16 kB;
-            False leaves those figures NaN.
+        monitor: measure what `diagnostics()` reports. It takes one norm per step and, for the cosine, 16 kB;
+            with False those figures are NaN.
         state_dtype: torch.bfloat16 keeps mu and the inner momentum in 16 bits, rounded stochastically; by
             default they have the dtype of the parameters.
 
-    `L`, `gamma`, `seed` and `monitor` hold for the whole optimizer; all else can differ by parameter group.
+    `L`, `gamma`, `seed` and `monitor` hold for the whole optimizer; everything else can differ by group.
     A gradient that is not finite is passed on into the weights, as torch's own optimizers do.
     """
 
@@ -269,8 +269,10 @@ class LocalEntropy(Saving):
             if whole:
                 self._steady = None
                 self._watch.record(self._taking_part())
-            elif steady is not None:
+            elif steady is not None and self._inner is None:
                 self._watch.renew()
+            elif steady is not None:  # a torch optimizer inside may give a parameter another address
+                self._watch.record(steady.params)
             else:
                 self._settle()
             self._scheduled = [scheduled(group) for group in self.param_groups]

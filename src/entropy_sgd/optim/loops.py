@@ -149,10 +149,10 @@ class Loops(HeldWeights):
         return False
 
     def _outer_gradient(self, params: list[Tensor], d: list[Tensor]) -> None:
-        """Makes of `d`, the local-entropy gradient of `params`, in place, what the outer optimizer gets."""
+        """Turns `d`, the local-entropy gradient of `params`, into what the outer optimizer gets, in place."""
 
     def _make_state(self) -> None:
-        """Every entry that training will keep in `state`, for a checkpoint to be loaded into; else nothing.
+        """Creates every entry that training will keep in `state`, for a checkpoint to be loaded into.
 
         The values do not matter: the inner loop sets its own at the start of a cycle, and the first
         outer update drops those of the outer optimizer.
@@ -221,7 +221,7 @@ class Loops(HeldWeights):
         common["gamma"] = scoping.checked(after(common["gamma"], cycle), self._schedule, common["outer_step"])
 
     def diagnostics(self) -> dict[str, float]:
-        """Of the last whole cycle; NaN before there was one.
+        """Figures of the last whole cycle; NaN before the first.
 
         Returns:
             `gamma`; `x_minus_mu`: ‖x - mu‖; `x_minus_x_prime`: the mean of ‖x - x'‖ over the cycle;

@@ -1,7 +1,7 @@
 """Line 7 of Algorithm 1: x and x - mu where an outer optimizer finds them, or the whole update in one pass.
 
 A torch optimizer steps on parameters and `.grad`. So x is put into the parameters, and x - mu into the memory
-of x, which is not needed any more: the next cycle takes a fresh x from the parameters. Where the outer
+of x, which is no longer needed: the next cycle takes a fresh x from the parameters. Where the outer
 optimizer is torch.optim.SGD, as it is in EntropySGD, one pass of a compiled kernel does all of it.
 """
 

@@ -22,8 +22,8 @@ class Replica(Coupled):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Resumes this replica from its own `state_dict()`, with as many replicas to the same bits.
 
-        From the state of any replica of another number of replicas, all start from x̄ with a warning: load the
-        model's weights before, they are replaced. From that of an `EntropySGD`, all start from its x.
+        From the state of any replica of another number of replicas, all start from x̄, with a warning. Load
+        the model's weights first: they are replaced. From that of an `EntropySGD`, all start from its x.
         """
         seat = self._seat
         groups: Any = state_dict.get("param_groups") if isinstance(state_dict, dict) else None  # pyright: ignore[reportUnnecessaryIsInstance]

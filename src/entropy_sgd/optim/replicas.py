@@ -1,4 +1,4 @@
-"""Replicas for use: Entropy-SGD across machines, and the same around any outer optimizer. See coupling.py."""
+"""The public classes: Entropy-SGD across machines, and the same around any outer optimizer."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from entropy_sgd.optim.replica import Replica
 
 
 class Replicas(Replica, EntropySGD):
-    """Entropy-SGD in several processes that exchange weights once in `L` steps, not gradients at each.
+    """Entropy-SGD in several processes that exchange weights once every `L` steps, instead of gradients.
 
     ::
 
         torch.distributed.init_process_group()
-        optimizer = Replicas(model.parameters(), lr=1.0, rho=0.1)   # the weights of rank 0, for all
+        optimizer = Replicas(model.parameters(), lr=1.0, rho=0.1)   # all start from the weights of rank 0
         for inputs, targets in loader:                              # each rank its own batches
             optimizer.zero_grad()
             loss_fn(model(inputs), targets).backward()              # no DistributedDataParallel
@@ -33,16 +33,16 @@ class Replicas(Replica, EntropySGD):
 
     Args:
         params: parameters, named parameters or parameter groups.
-        lr: outer learning rate, and the further arguments of `EntropySGD`. Left to itself, the distance of
-            the replicas shrinks by 1 - lr rho in a cycle.
+        lr: outer learning rate, and the further arguments of `EntropySGD`. Without gradients the
+            distance between replicas changes by the factor 1 - lr rho in a cycle.
         more: further positional arguments of `EntropySGD`.
         rho: the coupling: a number >= 0, a schedule of `entropy_sgd.scoping`, or `inf` for one common x whose
             outer gradient is the mean of x - mu_a.
         process_group: one process of each replica, a group or a device mesh of one dimension; None is the
             default group. In a mesh of replicas × shards it is the dimension of the replicas, and the model
             is sharded (FSDP2) or data-parallel (DDP) over the other.
-        exchange_dtype: numbers on the way: None are the parameters' own, float32 at least; `torch.bfloat16`
-            halves the bytes, and carries what has changed since the last mean, so x̄ stays precise.
+        exchange_dtype: dtype of what is sent: None is the parameters' own, at least float32; `torch.bfloat16`
+            halves the bytes and sends the change since the last mean, so x̄ stays precise.
         options: further keyword arguments of `EntropySGD`.
     """
 

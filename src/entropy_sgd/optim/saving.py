@@ -81,7 +81,7 @@ class Saving(Loops):
                 setattr(self, name, hooks)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Resumes from a `state_dict()` of this version or an older one, whole or not at all.
+        """Resumes from a `state_dict()` of this version or an older one, completely or not at all.
 
         The model's weights must be loaded too, before or after, saved in the same mode.
         """

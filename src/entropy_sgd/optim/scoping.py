@@ -8,7 +8,7 @@ A schedule is a callable: `schedule(t)` is the scope for the cycle that follows 
     Linear               gamma0 (1 + gamma1 t)
     Quadratic            gamma0 (1 + gamma1 t^2)
     BoundedExponential   gamma0 (1 - exp(-tau t))       note: 0 at t = 0
-    MatchGradient        such that |gamma (x - mu)| = |grad f(x)|, measured as training goes
+    MatchGradient        such that |gamma (x - mu)| = |grad f(x)|, measured during training
     Focus                from the ratio of two energies, f and |x - x'|^2 / 2, then exponential
 
 and for the coupling rho of `Replicas`, a schedule of the same kind:
@@ -150,7 +150,7 @@ class MatchGradient(_Bounded):
 
         gamma(t + 1) = |grad f(x_t)| / |x_t - mu_t|,    at most `maximum`.
 
-    The larger gamma is, the shorter is x - mu, so the rule raises gamma as training goes: it scopes by
+    The larger gamma is, the shorter is x - mu, so the rule raises gamma as training proceeds: it scopes by
     itself. It settles where one inner step is undone by the spring, gamma = 1 / inner_lr, because averaging
     the mini-batch noise always leaves |gamma (x - mu)| a little short of |grad f(x)|. The rule does not go
     beyond that, where the spring would throw x' to the far side of x.
@@ -185,9 +185,10 @@ class Focus(_Bounded):
         gamma(t0) = f / (|x - x'|^2 / 2),    gamma(t + 1) = (1 + gamma1) gamma(t),
         gamma1 = growth^(1 / updates) - 1,
 
-    so that it is `growth` times its start after `updates` more outer updates. With `start=0` the first cycle
-    is the one that is measured, without a spring. Above 2 / inner_lr the spring throws x' further from x at
-    each step than it was: where the ratio or its growth may lead there, give `maximum=1 / inner_lr`.
+    so that it is `growth` times its initial value after `updates` more outer updates. With `start=0` the
+    first cycle is the one that is measured, without a spring. Above 2 / inner_lr the spring throws x' further
+    from x at each step than it was: where the ratio or its growth may lead there, give
+    `maximum=1 / inner_lr`.
 
     Args:
         updates: T, the outer updates of the whole run.

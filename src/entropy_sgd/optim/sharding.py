@@ -58,7 +58,7 @@ def _sharded_dimension(tensor: DTensor) -> int | None:
     dimension, placement = spread[0]
     if len(spread) > 1 or type(placement) is not Shard or placement.dim != 0:
         raise arguments.ArgumentError(
-            f"params: a DTensor with placements {tensor.placements} came; Shard(0) over one dimension of the "
+            f"params: got a DTensor with placements {tensor.placements}; Shard(0) over one dimension of the "
             "device mesh and Replicate() over the others are accepted, as fully_shard makes them"
         )
     return dimension
@@ -105,7 +105,7 @@ def total(values: Tensor, owners: Sequence[Tensor]) -> Tensor:
 
 
 def check_group_params(group: dict[str, Any]) -> None:
-    """The DTensors of the group are placed as `offset` knows it, and mixed only where torch can."""
+    """The DTensors of the group are placed as `offset` expects, and mixed only where torch can."""
     kinds = {_distributed(p) is None for p in group["params"]}
     for p in group["params"]:
         offset(p)
@@ -121,8 +121,8 @@ def only_asks_for_state(groups: Iterable[dict[str, Any]]) -> bool:
     """Whether this step is not one of training, but torch.distributed.checkpoint asking for a state.
 
     `get_optimizer_state_dict` and `set_optimizer_state_dict` step an optimizer that has no state yet, with
-    learning rates of zero and gradients of zero, for a state to load into. A user may do the same in earnest,
-    to watch the inner loop around a fixed x, so it is told by its caller.
+    learning rates of zero and gradients of zero, for a state to load into. A user may do the same on
+    purpose, to watch the inner loop around a fixed x, so the caller's frame decides.
     """
     module: Any = sys.modules.get("torch.distributed.checkpoint.state_dict")
     if module is None or not all(_is_zero(group.get("lr")) for group in groups):

@@ -7,10 +7,10 @@ so, and spare a step the search for who takes part: half of its time for a small
 from __future__ import annotations
 
 from itertools import repeat
-from operator import attrgetter, is_, is_not
+from operator import attrgetter, is_
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, strided
 
 from entropy_sgd.optim.bucket import Bucket
 from entropy_sgd.optim.watch import Watch
@@ -43,7 +43,7 @@ class Steady:
             and _same(list(state.values()), self._states)
             and _same(groups, self._groups)
             and all(_same(group["params"], kept) for group, kept in zip(groups, self._members, strict=True))
-            and all(map(is_not, map(_gradient, self.params), repeat(None)))
+            and all(g is not None and g.layout is strided for g in map(_gradient, self.params))
             and all(map(is_, map(_gradient, self._others), repeat(None)))
             and watch.intact(self.params)
         )

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from entropy_sgd.lab.comparison.outcome import sentence
-from entropy_sgd.lab.comparison.table import tabulate
+from entropy_sgd.lab.comparison.table import cells, tabulate
 
 
 def summary(recipe, seed, value, metric="error"):
@@ -62,3 +62,13 @@ def test_a_metric_of_the_users_own_has_no_best():
 def test_runs_judged_differently_have_no_best():
     rows = tabulate([summary("a/sgd", 0, 2.0), summary("b/sgd", 0, 80.0, metric="perplexity")])
     assert "none is called best" in sentence(rows)
+
+
+def test_the_baseline_stays_the_baseline_when_its_runs_fail():
+    found = [summary("adam", 0, 2.0), summary("sgd", 1, 3.0), summary("adam", 1, 2.5)]
+    rows = tabulate(found, ["sgd", "adam"])
+    assert [row.recipe for row in rows] == ["sgd", "adam"]
+    assert rows[1].difference.mean == -0.5
+    rows = tabulate(found[:1], ["sgd", "adam"])
+    assert cells(rows)[1][0][:2] == ["sgd", "failed"]
+    assert rows[1].difference is None

@@ -116,6 +116,18 @@ def test_other_sizes_and_classes():
     assert build("allcnn", classes=100).eval()(torch.randn(2, 3, 32, 32)).shape == (2, 100)
 
 
+def test_a_narrow_allcnn_has_a_quarter_of_the_channels():
+    convolutions = [layer for layer in build("allcnn", width=0.25).modules() if isinstance(layer, nn.Conv2d)]
+    assert [layer.out_channels for layer in convolutions] == [24, 24, 24, 48, 48, 48, 48, 48, 10]
+    assert build("allcnn", width=0.25).eval()(torch.randn(2, 3, 32, 32)).shape == (2, 10)
+    torch.manual_seed(0)
+    plain = build("allcnn").state_dict()
+    torch.manual_seed(0)
+    torch.testing.assert_close(build("allcnn", width=1.0).state_dict(), plain, rtol=0, atol=0)
+    with pytest.raises(ValueError, match=r"width must leave at least one of 96 channels, got 0.001"):
+        build("allcnn", width=0.001)
+
+
 def test_nonsense_is_refused():
     for name in ("mnistfc", "lenet", "allcnn"):
         with pytest.raises(ValueError, match=r"dropout must be a probability in \[0, 1\), got 1.5"):

@@ -8,7 +8,7 @@ import pytest
 
 from entropy_sgd import scoping
 from entropy_sgd.lab import LabError, data, methods, models, recipes
-from entropy_sgd.lab.methods.langevin import InnerOptions
+from entropy_sgd.lab.methods.algorithm1 import InnerOptions
 from entropy_sgd.lab.recipes import Drops
 from entropy_sgd.lab.recipes.recipe import every
 

@@ -162,21 +162,36 @@ def test_two_who_pass_the_check_at_once_do_not_both_get_in(old):
         pass
 
 
+def test_one_that_comes_after_a_killed_one_gives_the_old_run_back(old):
+    before = contents(old)
+    late = RunFolder(old, replace(OLD, seed=3), overwrite=True)
+    begun(old, NEW, overwrite=True)  # killed before its first checkpoint, after `late` has looked
+    with pytest.raises(RuntimeError), late:
+        raise RuntimeError
+    assert contents(old) == before
+
+
 def test_the_lock_ends_with_its_process_and_with_no_other(old):
     reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:
-        RunFolder(old, OLD, resume=True).__enter__()
-        if os.fork() == 0:  # a child that lives on, as a worker of a data loader may
-            time.sleep(20)
-            os._exit(0)
-        os.write(writing, b"x")
-        time.sleep(600)
-    os.read(reading, 1)
-    with pytest.raises(LabError, match=f"in use by process {pid} "):
-        RunFolder(old, OLD, resume=True)
-    os.kill(pid, signal.SIGKILL)
-    os.waitpid(pid, 0)
+        try:
+            RunFolder(old, OLD, resume=True).__enter__()
+            if os.fork() == 0:  # a child that lives on, as a worker of a data loader may
+                time.sleep(20)
+            else:
+                os.write(writing, b"x")
+                time.sleep(600)
+        finally:
+            os._exit(1)
+    os.close(writing)
+    try:
+        assert os.read(reading, 1) == b"x"
+        with pytest.raises(LabError, match=f"in use by process {pid} "):
+            RunFolder(old, OLD, resume=True)
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
     with RunFolder(old, OLD, resume=True):
         pass
 

@@ -14,12 +14,14 @@ from importlib import import_module
 
 from entropy_sgd import __version__
 from entropy_sgd.lab import LabError, unknown
+from entropy_sgd.lab.cli import output
 from entropy_sgd.lab.cli.streams import discard, streams
 
 COMMANDS = {
     "demo": ("compare", "SGD, Adam, Entropy-SGD on real digits, offline, in three minutes"),
     "train": ("train", "train one network by one method: train lenet --method sam"),
     "compare": ("compare", "several methods and seeds at equal budgets: compare lenet"),
+    "tune": ("tune", "the best settings of several methods, fairly: tune lenet"),
     "report": ("report", "one HTML page from the folders of runs"),
     "data": ("data", "list, fetch or verify the data"),
     "spectrum": (
@@ -30,17 +32,19 @@ COMMANDS = {
     "landscape": ("landscape", "pictures of the loss: between two runs, or around each"),
     "flatness": ("landscape", "spectra and local entropies by recipe, over seeds"),
     "figures": ("landscape", "the paper's Fig. 1 and Fig. 3 from measured spectra"),
+    "paper": ("paper", "the paper's table and figures beside the runs of paper run"),
+    "completion": ("completion", "what TAB completes, for bash, zsh and fish"),
     "valley": ("report", "draw local entropy on the valleys of the paper's Fig. 2"),
 }
 """The module of each command, which has a function of its name, and what it does."""
 
 
-LONG = ("train", "compare", "demo", "spectrum", "local-entropy")
+LONG = ("train", "compare", "tune", "demo", "spectrum", "local-entropy", "landscape", "paper")
 """Commands that go on when nobody reads their output any more."""
 
 
-def command(name: str) -> Callable[[list[str]], None]:
-    """The function of a command; its module is imported when it is asked for."""
+def command(name: str) -> Callable[[list[str]], object]:
+    """The function of a command, which returns its result; its module is imported when it is asked for."""
     module = import_module(f"{__name__}.{COMMANDS[name][0]}")
     return getattr(module, name.replace("-", "_"))
 
@@ -57,7 +61,7 @@ def usage() -> str:
             "",
             *lines,
             "",
-            "entropy-sgd COMMAND --help explains a command.",
+            "entropy-sgd COMMAND --help explains a command; --json prints its result as JSON.",
         ]
     )
 
@@ -86,29 +90,21 @@ def _run(given: list[str]) -> int:
             raise LabError(
                 f"only train runs under torchrun, in several processes: start {given[0]} by itself"
             )
-        command(given[0])(given[1:])
-    except LabError as error:
-        for line in (f"error: {error}", *getattr(error, "__notes__", ())):
-            print(line, file=sys.stderr)
-        return error.exit_code
-    except UnicodeEncodeError:
-        print("error: the arguments must be UTF-8", file=sys.stderr)
-        return 2
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.startswith("entropy_sgd"):
-            raise
-        print(f"error: the package {error.name} is missing: pip install 'entropy-sgd[lab]'", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return 130
+        run, rest = command(given[0]), given[1:]
+        if output.FLAG in rest and given[0] != "completion" and not {"-h", "--help"} & set(rest):
+            output.as_json(run, [argument for argument in rest if argument != output.FLAG])
+        else:
+            run(rest)
     except BrokenPipeError:  # the reader of our output has closed it, as in `entropy-sgd data list | head -1`
         discard(sys.stdout)
         return 141
-    except OSError as error:  # no permission, no space: the message has the file
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except (MemoryError, RecursionError) as error:
-        print(f"error: this needs more memory than there is ({error})", file=sys.stderr)
-        return 2
+    except (Exception, KeyboardInterrupt) as error:
+        told = output.told(error)
+        if told is None:
+            raise
+        message, code = told
+        print(message if isinstance(error, KeyboardInterrupt) else f"error: {message}", file=sys.stderr)
+        for note in getattr(error, "__notes__", ()):
+            print(note, file=sys.stderr)
+        return code
     return 0

@@ -9,6 +9,7 @@ from typing import Annotated
 import tyro
 
 from entropy_sgd.lab import LabError
+from entropy_sgd.lab.cli import hints
 from entropy_sgd.lab.cli.parse import find, override, parse, recipe_list
 from entropy_sgd.lab.recipes import Family, Recipe
 from entropy_sgd.lab.recipes.family import at_equal_budgets
@@ -42,6 +43,11 @@ class Compare:
     """Folder of the data; by default $ENTROPY_SGD_DATA, else the cache folder."""
     device: str = "auto"
     """cpu, cuda, cuda:1, …; auto takes a GPU if there is one."""
+    jobs: int | None = None
+    """Runs at once, each in a process of its own with one thread, unless --set threads=N; by default as many
+    as there are cores, on a GPU one. The results are the same bits for any number."""
+    dask: str | None = None
+    """Address of a Dask scheduler, tcp://HOST:8786, whose workers make the runs; they share the folder."""
 
 
 @dataclass(frozen=True)
@@ -77,34 +83,43 @@ def chosen_recipes(family: Family, options: Compare) -> list[Recipe]:
     return at_equal_budgets(chosen, options.budget)
 
 
-def compare(arguments: list[str]) -> None:
-    """Run `entropy-sgd compare` with these arguments."""
+def compare(arguments: list[str]) -> object:
+    """Run `entropy-sgd compare` with these arguments; what comparison.json holds."""
     if not arguments or arguments[0].startswith("-"):
         usage = "usage: entropy-sgd compare NETWORK [--methods …] [--seeds …] [OPTIONS]"
         if arguments and arguments[0] in ("-h", "--help"):
-            print(f"{usage}\n\n{recipe_list()}\n\nentropy-sgd compare NETWORK --help shows the options.")
-            return
+            then = "entropy-sgd compare NETWORK --help shows the options."
+            print(hints.overview(usage, hints.of_compare("lenet"), then))
+            return None
         raise LabError(f"the name of a network must come first. {usage}\n{recipe_list()}")
     family = find(arguments[0])  # an unknown network is refused before its options are read
-    options = parse(Compare, arguments[1:], f"compare {arguments[0]}")
+    hints.refuse_fields(arguments[1:], Compare, family, "compare")
+    described = hints.described(hints.of_compare(arguments[0]), Compare)
+    options = parse(Compare, arguments[1:], f"compare {arguments[0]}", description=described)
     chosen = chosen_recipes(family, options)
 
-    from entropy_sgd.lab.comparison.comparison import Comparison, run
+    from entropy_sgd.lab.comparison.comparison import RESULT, Comparison, run
+    from entropy_sgd.lab.runs.records import read_json
 
+    out = options.out or Path("runs") / f"compare-{family.name}"
     run(
         Comparison(tuple(chosen), options.seeds, options.final),
-        options.out or Path("runs") / f"compare-{family.name}",
+        out,
         resume=options.resume,
         overwrite=options.overwrite,
         data_dir=options.data_dir,
         device=options.device,
+        at_once=options.jobs,
+        dask=options.dask,
     )
+    return {"folder": out, **read_json(out / RESULT)}
 
 
-def demo(arguments: list[str]) -> None:
-    """Run `entropy-sgd demo` with these arguments."""
+def demo(arguments: list[str]) -> object:
+    """Run `entropy-sgd demo` with these arguments; the rows of the table and the report."""
     options = parse(Demo, arguments, "demo")
 
     from entropy_sgd.lab.demonstration import demonstrate
 
-    demonstrate(options.out, overwrite=options.overwrite)
+    rows, page = demonstrate(options.out, overwrite=options.overwrite)
+    return {"folder": options.out, "rows": rows, "report": page}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 
@@ -19,18 +19,18 @@ class Spectra:
     """Measure the spectrum of the Hessian, or the Fisher diagonal, at the outer weights of finished runs.
 
     Each run gives one JSON file. A file that holds the same measurement already is kept as it is, so a
-    command that was stopped can be given again.
+    command that was stopped can be repeated.
     """
 
     runs: Annotated[tuple[Path, ...], tyro.conf.Positional, some("RUN")]
     """Folders of finished runs, or of comparisons."""
     how: Annotated[Spectrum, tyro.conf.arg(name="")]
-    out: Path = Path("results/spectra")
+    out: Path = Path("runs/spectra")
     """Folder for the files; for a single run also a file's name, ending in .json."""
     checkpoint: Path | None = None
     """File for finished rows of an exact Hessian, about half the matrix's size, to go on from if stopped."""
     overwrite: bool = False
-    """Measure again what there is a file of."""
+    """Measure again what has been measured already."""
     data_dir: Path | None = None
     """Folder of the data; by default $ENTROPY_SGD_DATA, else the cache folder."""
 
@@ -45,10 +45,10 @@ class LocalEntropies:
     runs: Annotated[tuple[Path, ...], tyro.conf.Positional, some("RUN")]
     """Folders of finished runs, or of comparisons."""
     how: Annotated[LocalEntropy, tyro.conf.arg(name="")] = field(default_factory=LocalEntropy)
-    out: Path = Path("results/local-entropy")
+    out: Path = Path("runs/local-entropy")
     """Folder for the files; for a single run also a file's name, ending in .json."""
     overwrite: bool = False
-    """Measure again what there is a file of."""
+    """Measure again what has been measured already."""
     data_dir: Path | None = None
     """Folder of the data; by default $ENTROPY_SGD_DATA, else the cache folder."""
 
@@ -64,7 +64,7 @@ class Flatness:
     """JSON files of spectrum and local-entropy, or folders of them."""
     baseline: str | None = None
     """The recipe, NETWORK/METHOD, that the others are compared with; the first one if not given."""
-    out: Path = Path("results/flatness.json")
+    out: Path = Path("runs/flatness.json")
     """File for the table."""
 
 
@@ -72,9 +72,9 @@ class Flatness:
 class Figures:
     """Draw the paper's Fig. 1 and Fig. 3 from the files of spectrum, as PNG and PDF."""
 
-    folder: Annotated[Path, tyro.conf.Positional] = Path("results/spectra")
+    folder: Annotated[Path, tyro.conf.Positional] = Path("runs/spectra")
     """Folder of JSON files that spectrum wrote."""
-    out: Path = Path("docs/images")
+    out: Path = Path("runs/figures")
     """Folder for the figures."""
 
 
@@ -98,41 +98,45 @@ class Landscape:
     """Folder of the data; by default $ENTROPY_SGD_DATA, else the cache folder."""
 
 
-def spectrum(arguments: list[str]) -> None:
-    """Run `entropy-sgd spectrum` with these arguments."""
+def spectrum(arguments: list[str]) -> object:
+    """Run `entropy-sgd spectrum` with these arguments; the measurements."""
     options = parse(Spectra, arguments, "spectrum")
-    _measure("spectrum", options, arguments, options.checkpoint)
+    return _measure("spectrum", options, arguments, options.checkpoint)
 
 
-def local_entropy(arguments: list[str]) -> None:
-    """Run `entropy-sgd local-entropy` with these arguments."""
-    _measure("local-entropy", parse(LocalEntropies, arguments, "local-entropy"), arguments)
+def local_entropy(arguments: list[str]) -> object:
+    """Run `entropy-sgd local-entropy` with these arguments; the measurements."""
+    return _measure("local-entropy", parse(LocalEntropies, arguments, "local-entropy"), arguments)
 
 
-def flatness(arguments: list[str]) -> None:
-    """Run `entropy-sgd flatness` with these arguments."""
+def flatness(arguments: list[str]) -> object:
+    """Run `entropy-sgd flatness` with these arguments; what its file holds."""
     options = parse(Flatness, arguments, "flatness")
     if not options.files:
         raise LabError("name at least one file or folder: entropy-sgd flatness FILE…")
 
+    from entropy_sgd.lab.runs.records import read_json
     from entropy_sgd.lab.spectra.flatness import compare
 
     compare(list(options.files), options.out, options.baseline)
     print(options.out)
+    return {"file": options.out, **read_json(options.out)}
 
 
-def figures(arguments: list[str]) -> None:
-    """Run `entropy-sgd figures` with these arguments."""
+def figures(arguments: list[str]) -> object:
+    """Run `entropy-sgd figures` with these arguments; what it wrote."""
     options = parse(Figures, arguments, "figures")
 
     from entropy_sgd.lab.spectra.figures import write
 
-    for line in write(options.folder, options.out):
+    lines = list(write(options.folder, options.out))
+    for line in lines:
         print(line)
+    return {"files": lines}
 
 
-def landscape(arguments: list[str]) -> None:
-    """Run `entropy-sgd landscape` with these arguments."""
+def landscape(arguments: list[str]) -> object:
+    """Run `entropy-sgd landscape` with these arguments; the slices."""
     options = parse(Landscape, arguments, "landscape")
     if not options.runs:
         raise LabError("name at least one folder of a run: entropy-sgd landscape RUN…")
@@ -140,7 +144,7 @@ def landscape(arguments: list[str]) -> None:
     from entropy_sgd.lab.runs.reading import collect
     from entropy_sgd.lab.slices.write import write
 
-    write(
+    slices = write(
         collect(options.runs),
         options.how,
         options.out,
@@ -149,11 +153,12 @@ def landscape(arguments: list[str]) -> None:
         data_dir=options.data_dir,
         said=print,
     )
+    return {"folder": options.out, "slices": slices}
 
 
 def _measure(
     name: str, options: Spectra | LocalEntropies, arguments: list[str], rows: Path | None = None
-) -> None:
+) -> object:
     """Measure the runs and show a table of what each file holds."""
     if not options.runs:
         raise LabError(f"name at least one folder of a run: entropy-sgd {name} RUN…")
@@ -165,7 +170,13 @@ def _measure(
     from entropy_sgd.lab.spectra.show import show
 
     console = Console()
-    measure(
+    files: list[Path] = []
+
+    def said(path: Path, record: dict[str, Any]) -> None:
+        files.append(path)
+        show(console, path, record)
+
+    records = measure(
         collect(options.runs),
         options.how,
         options.out,
@@ -173,5 +184,6 @@ def _measure(
         overwrite=options.overwrite,
         rows=rows,
         data_dir=options.data_dir,
-        said=lambda path, record: show(console, path, record),
+        said=said,
     )
+    return {"measurements": [{"file": path, **each} for path, each in zip(files, records, strict=True)]}

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 import textwrap
-from dataclasses import dataclass
+from collections.abc import Generator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import asdict, dataclass
 from typing import Annotated, Any, TypeVar
 
 import tyro
 
 from entropy_sgd.lab import LabError, methods, recipes
+from entropy_sgd.lab.cli.output import HELP
 from entropy_sgd.lab.recipes import Family, Recipe
+from entropy_sgd.lab.runs.records import flatten
 
 Options = TypeVar("Options")
 
@@ -17,6 +24,27 @@ Options = TypeVar("Options")
 def some(name: str) -> Any:
     """For a positional tuple that must not be empty: tyro's help would show it as one that may be."""
     return tyro.conf.arg(metavar=f"{name} [{name} ...]", help_behavior_hint="(required)")
+
+
+class Asked(Exception):
+    """What a command's options are, for one who asks instead of giving them."""
+
+    def __init__(self, kind: type, default: object) -> None:
+        super().__init__()
+        self.kind, self.default = kind, default
+
+
+_asking = ContextVar("_asking", default=False)
+
+
+@contextmanager
+def asking() -> Generator[None]:
+    """Inside, `parse` raises `Asked` instead of reading options."""
+    token = _asking.set(True)
+    try:
+        yield
+    finally:
+        _asking.reset(token)
 
 
 def parse(
@@ -28,11 +56,14 @@ def parse(
     more: tuple[Any, ...] = (),
 ) -> Options:
     """The options of a command; prints help, or what is wrong and the closest names, and exits."""
+    if _asking.get():
+        raise Asked(kind, default)
     # A recipe's method is chosen before; what cannot be changed is not shown.
     config = (tyro.conf.AvoidSubcommands, tyro.conf.SuppressFixed, *more)
     prog = f"entropy-sgd {command}"
+    description = f"{inspect.cleandoc(description or kind.__doc__ or '')}\n\n{HELP}"
     if default is None:
-        return tyro.cli(kind, args=arguments, prog=prog, config=config)
+        return tyro.cli(kind, args=arguments, prog=prog, description=description, config=config)
     return tyro.cli(kind, args=arguments, prog=prog, default=default, description=description, config=config)
 
 
@@ -44,13 +75,20 @@ class _Overridden:
 def override(recipe: Recipe, changes: list[str], command: str) -> Recipe:
     """The recipe with `FIELD=VALUE` changes, read as `entropy-sgd train` reads `--FIELD VALUE`.
 
-    What is a flag there, such as `--compile`, takes True or False here.
+    What is a flag there, such as `--compile`, takes True or False here; several values have commas between.
     """
-    arguments = [
-        part for change in changes for part in (f"--{change.partition('=')[0]}", change.partition("=")[2])
-    ]
+    arguments: list[str] = []
+    for change in changes:
+        name, _, value = change.partition("=")
+        several = isinstance(flatten(asdict(recipe)).get(name.replace("-", "_")), tuple)
+        arguments += [f"--{name}", *(_parts(value) if several else [value])]
     values = (tyro.conf.FlagConversionOff,)
     return parse(_Overridden, arguments, command, _Overridden(recipe), more=values).recipe
+
+
+def _parts(value: str) -> list[str]:
+    """What stands between commas, but for those inside brackets: `betas=(0.9,0.99)` is one."""
+    return [part for part in re.split(r",(?![^()\[\]]*[)\]])", value) if part]
 
 
 def find(name: str) -> Family:

@@ -33,19 +33,21 @@ class Valley:
     """The picture to write."""
 
 
-def report(arguments: list[str]) -> None:
-    """Run `entropy-sgd report` with these arguments."""
+def report(arguments: list[str]) -> object:
+    """Run `entropy-sgd report` with these arguments; the page."""
     options = parse(Report, arguments, "report")
     if not options.runs:
         raise LabError("name at least one folder of a run: entropy-sgd report RUN…")
 
     from entropy_sgd.lab.report import write
 
-    print(write(list(options.runs), options.out, options.measured))
+    page = write(list(options.runs), options.out, options.measured)
+    print(page)
+    return {"report": page}
 
 
-def valley(arguments: list[str]) -> None:
-    """Run `entropy-sgd valley` with these arguments."""
+def valley(arguments: list[str]) -> object:
+    """Run `entropy-sgd valley` with these arguments; the picture."""
     options = parse(Valley, arguments, "valley")
 
     if options.out.suffix not in (".png", ".svg", ".pdf"):
@@ -55,3 +57,4 @@ def valley(arguments: list[str]) -> None:
 
     draw(options.out)
     print(options.out)
+    return {"file": options.out}

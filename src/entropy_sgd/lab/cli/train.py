@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import tyro
 
 from entropy_sgd.lab import LabError, methods, recipes
+from entropy_sgd.lab.cli import hints
 from entropy_sgd.lab.cli.parse import find, parse, recipe_list, take
 from entropy_sgd.lab.experiment import is_file
 from entropy_sgd.lab.recipes import Recipe
@@ -83,19 +84,22 @@ def with_replicas(recipe: Recipe, wanted: int | None, processes: int) -> tuple[R
     return replace(recipe, optimizer=method.with_replicas(recipe.optimizer, processes)), 1
 
 
-def train(arguments: list[str]) -> None:
-    """Run `entropy-sgd train` with these arguments."""
+def train(arguments: list[str]) -> object:
+    """Run `entropy-sgd train` with these arguments; the summary."""
     if not arguments or arguments[0].startswith("-"):
         if arguments and arguments[0] in ("-h", "--help"):
-            print(f"{USAGE}\n\n{recipe_list()}\n\nentropy-sgd train NETWORK/METHOD --help shows its options.")
-            return
+            then = "entropy-sgd train NETWORK/METHOD --help shows its options."
+            print(hints.overview(USAGE, hints.of_train("lenet/sgd"), then))
+            return None
         raise LabError(f"the name of a network must come first. {USAGE}\n{recipe_list()}")
     name = arguments[0]
     method, rest = take("method", arguments[1:])
+    hints.refuse_method_as_option(rest, name)
     known = chosen_recipe(name, method)
-    description = f"{Train.__doc__}\n\nThe paper: {known.paper}.\n\nChosen here: {known.chosen}."
-    command = f"train {name}" if method is None else f"train {name} --method {method}"
-    options = parse(Train, rest, command, Train(recipe=known), description)
+    called = name if method is None else f"{name} --method {method}"
+    description = hints.described(hints.of_train(called), Train)
+    description += f"\n\nThe paper: {known.paper}.\n\nChosen here: {known.chosen}."
+    options = parse(Train, rest, f"train {called}", Train(recipe=known), description)
     recipe = options.recipe if options.budget is None else options.recipe.stretched(options.budget)
     out = options.out or Path("runs") / f"{recipe.name.replace('/', '-')}-seed{options.seed}"
 
@@ -113,7 +117,7 @@ def train(arguments: list[str]) -> None:
         folder = processes.first(
             lambda: RunFolder(out, settings, resume=options.resume, overwrite=options.overwrite)
         )
-        run(
+        summary = run(
             settings,
             folder,
             **place,
@@ -121,3 +125,4 @@ def train(arguments: list[str]) -> None:
             keep_weights=options.keep_weights,
             processes=processes,
         )
+    return {"folder": out, **summary}

@@ -22,7 +22,7 @@ class Row:
     part: str
     """`validation`, or `test` for final runs."""
     result: Spread | None
-    """None if every run diverged."""
+    """None if every run diverged or failed."""
     difference: Difference | None
     """To the first row, over common seeds; None for the first row itself."""
     seconds: float | None
@@ -32,11 +32,14 @@ class Row:
     diverged: int
 
 
-def tabulate(summaries: Sequence[Record]) -> list[Row]:
-    """One row per recipe, in the order in which they come; the first is the baseline."""
+def tabulate(summaries: Sequence[Record], order: Sequence[str] = ()) -> list[Row]:
+    """One row per recipe, those in `order` first, then in the order in which they come.
+
+    The first is the baseline, also if none of its runs has a summary because all failed.
+    """
     rows: list[Row] = []
     baseline: dict[int, float] = {}
-    for recipe in dict.fromkeys(summary["recipe"] for summary in summaries):
+    for recipe in dict.fromkeys([*order, *(summary["recipe"] for summary in summaries)]):
         mine = [summary for summary in summaries if summary["recipe"] == recipe]
         finished = [summary for summary in mine if summary["status"] == "finished"]
         part = "test" if any(summary["final"] for summary in finished) else "validation"
@@ -68,7 +71,8 @@ def cells(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
     lines: list[list[str]] = []
     for row in rows:
         if row.result is None:
-            lines.append([row.recipe, "diverged", "", str(row.diverged), "", "", ""])
+            how = "diverged" if row.diverged else "failed"
+            lines.append([row.recipe, how, "", str(row.diverged), "", "", ""])
             continue
         metric = metrics.get(row.metric)
         difference = ""

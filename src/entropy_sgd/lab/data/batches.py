@@ -70,7 +70,7 @@ class _Batches:
         return {"epoch": self._epoch, "position": self._position}
 
     def load_state_dict(self, state: Mapping[str, int]) -> None:
-        """Continue from where another walk over the same data, with the same arguments, stood."""
+        """Continue where another walk over the same data, with the same arguments, has stopped."""
         if set(state) != {"epoch", "position"}:
             raise ValueError(f"state must have 'epoch' and 'position', got {sorted(state)}")
         if state["epoch"] < 0 or not 0 <= state["position"] <= self._length:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -85,17 +85,25 @@ class Method(ABC, Generic[O]):
     """As typed after `--method`."""
     options: type[O]
     search: Mapping[str, Search]
-    """What `tune` may change, and within which bounds."""
+    """What `tune` may change, and within which bounds; momenta and betas are always among it."""
+    rate = "lr"
+    """The option whose range of working values `tune` measures."""
     drops = True
     """Whether the learning-rate drops of a network's recipe are meant for this method too."""
     for_text = True
     """Whether recurrent networks have a recipe with it."""
+    origin = ""
+    """Which of the defaults were published, and which were chosen here; empty: see its file."""
     keeps_moments = False
     """Whether the optimizer keeps Adam's moments of the plain gradient, from which `fisher` can read."""
 
     @abstractmethod
     def defaults(self, hints: Hints) -> O:
         """The options to start from, on a network of which `hints` are known."""
+
+    def searched(self, options: O, chosen: Mapping[str, Any]) -> O:
+        """The options with what `tune` has chosen from `search`."""
+        return replace(options, **chosen)
 
     @abstractmethod
     def build(self, options: O, model: nn.Module, *, seed: int, steps: int) -> Any:

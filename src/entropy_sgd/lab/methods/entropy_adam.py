@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from entropy_sgd.lab.methods.algorithm1 import FIXED, SEARCH, AroundAlgorithm1, InnerOptions, inner_defaults
 from entropy_sgd.lab.methods.base import ADAM_RATES, BETAS, Hints, arguments
-from entropy_sgd.lab.methods.langevin import FIXED, SEARCH, AroundAlgorithm1, InnerOptions, inner_defaults
 
 if TYPE_CHECKING:
     from torch import nn

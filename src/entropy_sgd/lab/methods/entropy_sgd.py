@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from entropy_sgd.lab.methods.algorithm1 import FIXED, SEARCH, AroundAlgorithm1, InnerOptions, inner_defaults
 from entropy_sgd.lab.methods.base import MOMENTA, Hints, Range, arguments
-from entropy_sgd.lab.methods.langevin import FIXED, SEARCH, AroundAlgorithm1, InnerOptions, inner_defaults
 
 if TYPE_CHECKING:
     from torch import nn
@@ -30,6 +30,7 @@ class EntropySGD(AroundAlgorithm1[EntropySGDOptions]):
     name = "entropy-sgd"
     options = EntropySGDOptions
     search = {"lr": Range(0.1, 2.0, log=True), "momentum": MOMENTA, **SEARCH}
+    rate = "inner_lr"  # SGD's; the outer rate is about 1, which moves x to μ
 
     def defaults(self, hints: Hints) -> EntropySGDOptions:
         return EntropySGDOptions(lr=1.0, momentum=hints.outer_momentum, **inner_defaults(hints))

@@ -9,13 +9,13 @@ from __future__ import annotations
 import ast
 import inspect
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from entropy_sgd.lab import LabError, unknown
-from entropy_sgd.lab.methods.base import Choice, Hints, Range
-from entropy_sgd.lab.methods.langevin import SEARCH, AroundAlgorithm1, InnerOptions, inner_defaults
+from entropy_sgd.lab.methods.algorithm1 import SEARCH, AroundAlgorithm1, InnerOptions, inner_defaults
+from entropy_sgd.lab.methods.base import BETAS, Choice, Hints, Range
 
 if TYPE_CHECKING:
     from torch import nn
@@ -55,14 +55,28 @@ class LocalEntropy(AroundAlgorithm1[LocalEntropyOptions]):
     search = {
         "lr": Range(1e-4, 2.0, log=True),
         "outer": Choice(("sgd", "adamw", "rmsprop")),
-        "inner": Choice(("sgd", "adam")),
+        "outer_momentum": BETAS[0],
+        "outer_beta2": BETAS[1],
+        "inner_state": Choice(("reset", "keep")),
         "schedule": Choice(("constant", "exponential", "match-gradient")),
         **SEARCH,
     }
+    rate = "inner_lr"
 
     def defaults(self, hints: Hints) -> LocalEntropyOptions:
         momentum = (f"momentum={hints.outer_momentum}", "nesterov=True")
         return LocalEntropyOptions(lr=1.0, outer_options=momentum, **inner_defaults(hints))
+
+    def searched(self, options: LocalEntropyOptions, chosen: Mapping[str, Any]) -> LocalEntropyOptions:
+        """Momentum and β₂ of the outer loop, by the names that the outer optimizer has for them."""
+        rest = dict(chosen)
+        momentum, beta2 = rest.pop("outer_momentum"), rest.pop("outer_beta2")
+        named = {
+            "sgd": (f"momentum={momentum}", f"nesterov={momentum > 0}"),
+            "adamw": (f"betas=({momentum},{beta2})",),
+            "rmsprop": (f"momentum={momentum}", f"alpha={beta2}"),
+        }
+        return replace(options, outer_options=named[rest["outer"]], **rest)
 
     def stretched(self, options: LocalEntropyOptions, ratio: float) -> LocalEntropyOptions:
         """The formulas in t, the number of outer updates, with t / ratio in its place."""

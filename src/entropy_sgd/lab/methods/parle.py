@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from entropy_sgd.lab import Diverged
+from entropy_sgd.lab.methods.algorithm1 import FIXED, SEARCH, AroundAlgorithm1, InnerOptions
 from entropy_sgd.lab.methods.base import MOMENTA, Hints, Range, arguments
-from entropy_sgd.lab.methods.langevin import FIXED, SEARCH, AroundAlgorithm1, InnerOptions
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -43,6 +43,11 @@ class Parle(AroundAlgorithm1[ParleOptions]):
 
     name = "parle"
     options = ParleOptions
+    origin = (
+        "from Parle (Chaudhari et al. 2017): 3 replicas, L = 25, γ and ρ from 0.01 on, both growing by "
+        "1 + 1/(2B) for B batches an epoch, γ to at most 1; chosen here: B = 500, η = 1, and so ρ to at "
+        "most 1, not 10; noise and Langevin loop as entropy-sgd"
+    )
     search = {
         "lr": Range(0.1, 1.0, log=True),
         "momentum": MOMENTA,
@@ -50,9 +55,10 @@ class Parle(AroundAlgorithm1[ParleOptions]):
         "rho1": Range(1e-6, 1e-2, log=True),
         **SEARCH,
     }
+    rate = "inner_lr"  # SGD's; the outer rate is about 1, which moves x to μ
 
     def defaults(self, hints: Hints) -> ParleOptions:
-        """Parle's scoping and number of replicas; L = 25; the growth of 1/(2B) is that of 500 batches."""
+        """See `origin`: ρ may reach 10 with Parle's η = 0.1, but with η = 1 replicas meet at 1."""
         return ParleOptions(
             lr=1.0,
             L=25,

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from entropy_sgd.lab.methods.base import DECAYS, Choice, Hints, Method, Options, Range, peer
+from entropy_sgd.lab.methods.base import BETAS, DECAYS, Choice, Hints, Method, Options, Range, peer
 
 if TYPE_CHECKING:
     from torch import nn
@@ -44,7 +44,8 @@ class ScheduleFree(Method[ScheduleFreeOptions]):
     options = ScheduleFreeOptions
     search = {
         "lr": Range(1e-3, 10.0, log=True),
-        "momentum": Range(0.5, 0.99),
+        "momentum": Range(0.0, 0.99),
+        "beta2": BETAS[1],
         "weight_decay": DECAYS,
         "warmup": Range(0.0, 0.2),
         "base": Choice(("sgd", "adamw")),

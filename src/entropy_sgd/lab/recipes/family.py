@@ -50,7 +50,8 @@ class Family:
             self.base,
             name=f"{self.name}/{name}",
             paper="not in the paper",
-            chosen=f"the defaults of {name}, untuned; the rest as {self.base.name}"
+            chosen=f"the defaults of {name}, untuned{f' ({method.origin})' if method.origin else ''}; "
+            f"the rest as {self.base.name}"
             + ("" if method.drops or not self.base.drops.at else ", without its drops"),
             optimizer=method.defaults(self.hints),
             drops=self.base.drops if method.drops else Drops(),

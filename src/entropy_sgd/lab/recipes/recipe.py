@@ -95,10 +95,20 @@ class Recipe:
     """Dropout probability; None: the network has none."""
     batch_norm: bool | None = None
     """Batch normalisation; None: as the network is described."""
+    width: float | None = None
+    """Factor on the channels of `allcnn`; None: 1, as published."""
     vocabulary: int | None = None
     """Text only: size of the network's vocabulary; None: that of the data."""
     train_limit: int | None = None
     """Train on this many images, evenly spaced in the data, or on the first this many tokens; None: all."""
+    data_fraction: float = 1.0
+    """Images only: train on this share of each class, drawn at random; an epoch is a pass over those."""
+    label_noise: float = 0.0
+    """Images only: this share of the training labels is replaced by another class. Validation and test data
+    keep theirs."""
+    data_seed: int = 0
+    """Decides which images `data_fraction` keeps and which labels `label_noise` replaces, whatever the run's
+    seed."""
     unroll: int | None = None
     """Time steps of truncated back-propagation; text only."""
     sum_over_time: bool = False
@@ -140,6 +150,14 @@ class Recipe:
                 raise LabError(f"{argument} must be below 2^31, got {getattr(self, argument)}")
         if self.dropout is not None and not 0 <= self.dropout < 1:
             raise LabError(f"dropout must be a probability in [0, 1), got {self.dropout}")
+        if self.width is not None and not 0 < self.width < math.inf:
+            raise LabError(f"width must be a finite number above 0, got {self.width}")
+        if not 0 < self.data_fraction <= 1:
+            raise LabError(f"data_fraction must be a share in (0, 1], got {self.data_fraction}")
+        if not 0 <= self.label_noise < 1:
+            raise LabError(f"label_noise must be a share in [0, 1), got {self.label_noise}")
+        if self.data_seed < 0:
+            raise LabError(f"data_seed must be an integer >= 0, got {self.data_seed}")
         if not 0 < self.drops.factor < math.inf:
             raise LabError(f"drops.factor must be a finite number above 0, got {self.drops.factor}")
         if not all(map(math.isfinite, self.drops.at)):

@@ -116,7 +116,7 @@ def load(folder: Path, settings: Mapping[str, Any] | None = None) -> tuple[State
     """The newest good checkpoint, if there ever was one, and a complaint for each bad one passed over.
 
     One that was made with other `settings` is another run's. Those before version 0.2 do not carry any. A
-    process killed between the two renames of `save` leaves only the previous checkpoint; that is no damage.
+    process killed between the two renames of `save` leaves only the previous checkpoint: no damage.
     """
     complaints: list[str] = []
     for name in (NAME, PREVIOUS):

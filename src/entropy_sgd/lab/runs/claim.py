@@ -26,7 +26,15 @@ ASIDE, REMOVED = ".replaced", ".removed"
 PASSING = (f"{CONFIG}.tmp", lock.NAME, ASIDE, REMOVED)
 """What a process that was killed may leave in a folder without a run."""
 
-ABSENT = {"processes": 1, "threads": None, "channels_last": False, "compile": False}
+ABSENT = {
+    "processes": 1,
+    "threads": None,
+    "channels_last": False,
+    "compile": False,
+    "data_fraction": 1.0,
+    "label_noise": 0.0,
+    "data_seed": 0,
+}
 """What held in a run whose config.json is older than these settings."""
 NOTES = (".paper", ".chosen", ".source.path")
 """Settings that explain and decide nothing: a run is continued though they have changed."""
@@ -124,6 +132,7 @@ class Claim:
             raise LabError(f"cannot use {self.path} as the output folder: {error}") from error
         self._made = made
         try:
+            self._recover_locked()
             self.continues = self._check()  # another process may have come in between
         except BaseException:
             self._leave()
@@ -207,18 +216,23 @@ class Claim:
             return
         self._lock = lock.Lock(self.path)
         try:
-            if not (self.path / ASIDE / CONFIG).exists():
-                self._put_back()
-            elif self._established(self.path):
-                self._remove()
-            else:
-                self._clear()
-                self.notes.append(
-                    f"the run in {self.path} is back: that which was to replace it ended without a checkpoint"
-                )
+            self._recover_locked()
         finally:
             self._lock.release()
             self._lock = None
+
+    def _recover_locked(self) -> None:
+        if not (self.path / ASIDE).exists():
+            return
+        if not (self.path / ASIDE / CONFIG).exists():
+            self._put_back()
+        elif self._established(self.path):
+            self._remove()
+        else:
+            self._clear()
+            self.notes.append(
+                f"the run in {self.path} is back: that which was to replace it ended without a checkpoint"
+            )
 
 
 def _in_order(names: Sequence[str]) -> list[str]:

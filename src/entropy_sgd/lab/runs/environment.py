@@ -47,3 +47,13 @@ def describe() -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "command": sys.argv,
     }
+
+
+def peak_memory() -> int | None:
+    """The most memory this process ever held, in bytes; None where the system does not say."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024

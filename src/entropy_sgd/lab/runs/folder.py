@@ -43,9 +43,6 @@ FINISHED: Shape = {
 """What the summary of a finished run has, and is read again."""
 OURS = (METRICS, SUMMARY, WEIGHTS, EXPERIMENT, *CHECKPOINTS, "tensorboard", TRAJECTORY, CONFIG)
 
-REPLICAS = "recipe.optimizer.replicas"
-"""The setting with which a run may be continued though it has changed."""
-
 
 @dataclass(frozen=True)
 class Settings:

@@ -32,8 +32,8 @@ def name(record: Record, labels: Mapping[str, str] | None = None) -> str:
 def barrier(record: Record) -> float:
     """How far the loss rises above the straight line between its two ends (0 for none)."""
     where, loss = _array(record["slice"]["positions"]), _array(record["slice"]["loss"])
-    ends: Any = np.interp([0.0, 1.0], where, loss)
-    start, end = float(ends[0]), float(ends[1])
+    interpolate: Any = np.interp
+    start, end = (float(interpolate(at, where, loss)) for at in (0.0, 1.0))
     inside = (where >= 0) & (where <= 1)
     rise: Any = loss[inside] - ((1 - where[inside]) * start + where[inside] * end)
     return max(0.0, float(np.nanmax(rise)))

@@ -30,7 +30,7 @@ class Panel:
     """The share that the paper gives, and the range where it does."""
 
     def shows(self, record: Record) -> bool:
-        """Whether this measurement belongs into the picture: the paper's network, optimizer and method."""
+        """Whether this measurement belongs in the figure: the paper's network, optimizer and method."""
         network = self.recipe.partition("/")[0]
         wanted = network, self.recipe, self.method
         return "spectrum" in record and wanted == (record["network"], record["recipe"], record["method"])

@@ -160,18 +160,17 @@ def forms(rows: Sequence[Row]) -> list[Form]:
     caption = "local entropies are normalised: F - (n/2) log(2π/γ)"
     means = [[cell(row.spreads.get(recipe)) for recipe in recipes] for row in rows]
     differences = [[cell(row.differences.get(recipe), "+") for recipe in recipes[1:]] for row in rows]
-    whole = Form(
-        [
-            "",
-            *(f"{recipe},\nmean ± sd" for recipe in recipes),
-            *(f"{recipe}\n- {recipes[0]} (95 %)" for recipe in recipes[1:]),
-        ],
-        [
-            [row.what, *mean, *difference]
-            for row, mean, difference in zip(rows, means, differences, strict=True)
-        ],
-        caption=caption,
-    )
+    lines = [
+        [row.what, *mean, *difference] for row, mean, difference in zip(rows, means, differences, strict=True)
+    ]
+    headings = [
+        "",
+        *(f"{recipe}, mean ± sd" for recipe in recipes),
+        *(f"{recipe} - {recipes[0]} (95 %)" for recipe in recipes[1:]),
+    ]
+    whole = Form(headings, lines, caption=caption)
+    broken = [text.replace(", ", ",\n").replace(" - ", "\n- ") for text in headings]
+    folded = Form(broken, lines, caption=caption)
     stacked = [
         [row.what.replace(", ", ",\n", 1)]
         + [f"{a}\n{b}" if b else a for a, b in zip(mean, ["", *difference], strict=True)]
@@ -183,7 +182,7 @@ def forms(rows: Sequence[Row]) -> list[Form]:
         [f"{row.what}\n" + "\n".join(f"  {name}" for name in short), "\n" + "\n".join(mean)]
         for row, mean in zip(rows, means, strict=True)
     ]
-    return [whole, narrow, Form(["", "mean ± sd (seeds)"], listed, caption=caption)]
+    return [whole, folded, narrow, Form(["", "mean ± sd (seeds)"], listed, caption=caption)]
 
 
 def cell(found: Spread | Difference | None, sign: str = "") -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shlex
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict
@@ -174,7 +173,7 @@ def _measure(
         "loss": loss,
         "gradient_norm": gradient_norm,
         "seconds": time.monotonic() - began,
-        "peak_memory_bytes": _peak_memory(),
+        "peak_memory_bytes": environment.peak_memory(),
         "environment": _environment(environment.describe()),
         "run": {
             "settings": run.settings,
@@ -228,13 +227,3 @@ def _fisher_from_moments(trained: Trained) -> torch.Tensor:
         return fisher_diagonal(optimizer)
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, RuntimeError) as error:
         raise LabError(f"the checkpoint in {trained.run.path} is not of its network: {error}") from error
-
-
-def _peak_memory() -> int | None:
-    """The most memory this process ever held, in bytes; None where the system does not say."""
-    try:
-        import resource
-    except ImportError:  # Windows
-        return None
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024

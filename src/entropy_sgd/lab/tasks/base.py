@@ -102,7 +102,7 @@ def network(recipe: Recipe, example: Tensor, known: dict[str, Any]) -> nn.Module
 
     `known` is what the data decide: classes, pixels, words. A network is told what it asks for.
     """
-    chosen = {"dropout": recipe.dropout, "batch_norm": recipe.batch_norm}
+    chosen = {"dropout": recipe.dropout, "batch_norm": recipe.batch_norm, "width": recipe.width}
     chosen = {key: value for key, value in chosen.items() if value is not None}
     try:
         asked = models.options(recipe.network)

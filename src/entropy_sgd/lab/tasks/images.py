@@ -11,6 +11,7 @@ from torch.nn import functional
 
 from entropy_sgd.lab import LabError
 from entropy_sgd.lab.data import Images, Split
+from entropy_sgd.lab.data.altered import part, wrong_labels
 from entropy_sgd.lab.data.batches import ShuffledBatches, evaluation_batches
 from entropy_sgd.lab.recipes import Recipe
 from entropy_sgd.lab.tasks.base import (
@@ -24,14 +25,27 @@ from entropy_sgd.lab.tasks.base import (
 )
 
 
+def _altered(train: Split, classes: int, recipe: Recipe) -> Split:
+    """The training data as the recipe has them: fewer, or with wrong labels."""
+    if recipe.data_fraction < 1:
+        train = Split(*train.take(part(train.targets, recipe.data_fraction, recipe.data_seed)))
+    if recipe.label_noise > 0:
+        if classes < 2:
+            raise LabError(f"label_noise needs at least 2 classes, {recipe.data!r} has {classes}")
+        labels = wrong_labels(train.targets, classes, recipe.label_noise, recipe.data_seed)
+        train = Split(train.inputs, labels)
+    return train
+
+
 class Classification:
     """The paper's image networks."""
 
     def __init__(self, recipe: Recipe, data: Images, seed: int, device: torch.device, share: Share) -> None:
         if recipe.unroll is not None:
             raise LabError(f"{recipe.data!r} are images: unroll must be left out, got {recipe.unroll}")
-        chosen = spread(len(data.train), recipe.train_limit)
-        train = Split(data.train.inputs[chosen].to(device), data.train.targets[chosen].to(device))
+        train = _altered(data.train, data.classes, recipe)
+        chosen = spread(len(train), recipe.train_limit)
+        train = Split(train.inputs[chosen].to(device), train.targets[chosen].to(device))
         _, channels, height, width = train.inputs.shape
         known = {"classes": data.classes, "inputs": channels * height * width, "size": height}
         self.data, self.device, self.train = data, device, train

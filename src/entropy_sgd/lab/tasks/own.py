@@ -153,8 +153,15 @@ class Own:
             ):
                 outputs = self.model(inputs)
                 for name, function in functions.items():
-                    sums[name] += float(function(outputs, targets)) * len(chunk)
+                    sums[name] += self._number(name, function(outputs, targets)) * len(chunk)
         return {name: value / len(indices) for name, value in sums.items()}
+
+    def _number(self, name: str, value: Any) -> float:
+        try:
+            return float(value)
+        except (TypeError, ValueError, RuntimeError) as error:
+            got = f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+            raise LabError(f"{self.source.path}: {name} must return a single number, got {got}") from error
 
     def measured(self) -> Measured:
         """The training samples."""
@@ -215,8 +222,10 @@ def _together(first: Samples, second: Samples) -> Samples:
 def refuse_foreign(recipe: Recipe) -> None:
     """Options that belong to the paper's networks have no effect here, so they are refused."""
     assert recipe.source is not None
-    for option in ("dropout", "batch_norm", "vocabulary", "unroll"):
-        if getattr(recipe, option) is not None:
+    foreign = {"dropout": None, "batch_norm": None, "width": None, "vocabulary": None, "unroll": None}
+    foreign |= {"data_fraction": 1.0, "label_noise": 0.0}
+    for option, absent in foreign.items():
+        if getattr(recipe, option) != absent:
             raise LabError(f"{option} is decided in {recipe.source.path}, not by an option")
     for option in ("network", "data"):
         if getattr(recipe, option) != recipe.source.path.rpartition("/")[2].rpartition("\\")[2]:

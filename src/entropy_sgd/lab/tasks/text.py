@@ -31,6 +31,11 @@ class LanguageModel:
     def __init__(self, recipe: Recipe, data: Text, device: torch.device, share: Share) -> None:
         if recipe.unroll is None:
             raise LabError(f"{recipe.data!r} is text: unroll, the time steps of a batch, must be given")
+        for name, plain in (("data_fraction", 1.0), ("label_noise", 0.0)):
+            if (got := getattr(recipe, name)) != plain:
+                raise LabError(
+                    f"{recipe.data!r} is text: {name} is for images and must be left out, got {got}"
+                )
         vocabulary = recipe.vocabulary or len(data.vocabulary)
         if vocabulary < len(data.vocabulary):
             raise LabError(f"vocabulary must be at least the data's {len(data.vocabulary)}, got {vocabulary}")

@@ -19,6 +19,7 @@ import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from entropy_sgd.lab import LabError
@@ -102,12 +103,16 @@ def _signals_for(processes: list[subprocess.Popen[bytes]]) -> Generator[None]:
             signal.signal(signum, handler)
 
 
+def _leave(signum: int, frame: FrameType | None) -> None:
+    os._exit(130)
+
+
 def main() -> None:
     """One of the processes."""
     if sys.platform == "linux":  # none lives on when the command is killed
         ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
     # Which the command ignores. Until the run can save itself there is nothing to save.
-    signal.signal(signal.SIGINT, lambda *_: os._exit(130))
+    signal.signal(signal.SIGINT, _leave)
     folder = Path(sys.argv[1])
     task = pickle.loads((folder / TASK).read_bytes())
 

@@ -23,7 +23,7 @@ from rich.console import Console
 
 from entropy_sgd.lab import Diverged, Interrupted, LabError, methods, tasks
 from entropy_sgd.lab.data.batches import seed_from
-from entropy_sgd.lab.runs import checkpoint, trajectory
+from entropy_sgd.lab.runs import checkpoint, environment, trajectory
 from entropy_sgd.lab.runs.folder import WEIGHTS, RunFolder, Settings
 from entropy_sgd.lab.runs.records import Record
 from entropy_sgd.lab.training import acceleration, starting
@@ -183,7 +183,7 @@ class Trainer:
     def _change(self, saved: Record, before: int) -> Record:
         """Go on from a checkpoint of another number of replicas; the state this process has for itself.
 
-        All start from the mean x̄, with the next pass over the data; the budget counts gradients as ever.
+        All start from the mean x̄, with the next pass over the data; the budget still counts gradients.
         """
         self.progress.change_replicas(
             before,
@@ -404,6 +404,7 @@ class Trainer:
                 "gradient_evaluations": self.progress.evaluations(self.cost * self.replicas),
                 "epochs": self.epoch,
                 "seconds": self.progress.seconds,
+                "peak_memory_bytes": environment.peak_memory(),
             }
         self.folder.write_summary(summary)
         return summary

@@ -1,4 +1,4 @@
-"""The rules of the inner loop: one file each in this folder, found by looking."""
+"""The rules of the inner loop: one file each, discovered in this folder."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@
     xi = xi + (1 - xi / 2) |v|^2 / n - inner_lr T                           T = noise^2 / 2, xi = a at first
 
 The friction xi is not fixed: it grows while the kinetic energy of the n elements exceeds what the temperature
-T allows, and falls otherwise. So it also absorbs the noise of mini-batches, whose strength nobody knows, and
+T allows, and falls otherwise. So it also absorbs the noise of mini-batches, whose strength is unknown, and
 the stationary law stays exp(-f / T). These are Ding et al.'s equations for U = f / T with h^2 = inner_lr T,
 their h p as v and their h xi as xi, but for the factor 1 - xi / 2, which goes to 1 with h: a velocity that a
 discrete step damps by 1 - xi has an energy of inner_lr T / (1 - xi / 2) where x' has the temperature T, and

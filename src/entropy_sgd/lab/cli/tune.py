@@ -1,0 +1,125 @@
+"""`entropy-sgd tune`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from entropy_sgd.lab import LabError
+from entropy_sgd.lab.cli import hints
+from entropy_sgd.lab.cli.compare import Compare, chosen_recipes
+from entropy_sgd.lab.cli.copying import compare_command, train_command
+from entropy_sgd.lab.cli.parse import find, parse, recipe_list
+
+
+@dataclass(frozen=True)
+class Tune:
+    """Search the best settings of several methods, with the same number of trials and gradients for each.
+
+    What is searched, momenta and betas included, is written in the methods' files. Trials are judged on
+    validation data; those that diverge are kept as results. Every trial is in tune.json, and a search that
+    was stopped goes on with --resume to the same trials.
+    """
+
+    methods: Annotated[tuple[str, ...], tyro.conf.arg(aliases=("--optimizers",))] = ()
+    """Methods to tune; by default those that compare would compare."""
+    trials: int = 8
+    """Settings to try for each method."""
+    budget: float | None = None
+    """Effective epochs for each run; by default those of the first method's recipe."""
+    seeds: tuple[int, ...] = (0,)
+    """Each setting is trained with each seed and judged by the mean."""
+    rates: int = 4
+    """Further runs of each method's best setting at other learning rates: 1/2, 2, 1/4, 4, … times its own."""
+    within: float = 1.2
+    """A learning rate works if its result is within this factor of the best."""
+    maximize: bool = False
+    """The metric is better when it is larger (for a metric of your own)."""
+    sampler: Literal["sobol", "random", "tpe"] = "sobol"
+    """How Optuna draws: quasi-random, random, or learning from the trials before."""
+    sampler_seed: int = 0
+    """Decides what is drawn."""
+    set: Annotated[tuple[str, ...], tyro.conf.arg(metavar="[METHOD:]FIELD=VALUE …")] = ()
+    """Fields of all recipes, or of one method's, to change: data=digits batch-size=64"""
+    out: Path | None = None
+    """Folder of the search; by default runs/tune-NETWORK."""
+    resume: bool = False
+    """Continue the search in the folder where it stopped."""
+    overwrite: bool = False
+    """Replace the search in the folder."""
+    data_dir: Path | None = None
+    """Folder of the data; by default $ENTROPY_SGD_DATA, else the cache folder."""
+    device: str = "auto"
+    """cpu, cuda, cuda:1, …; auto takes a GPU if there is one."""
+    jobs: int | None = None
+    """Runs at once, as in compare."""
+    dask: str | None = None
+    """Address of a Dask scheduler, as in compare."""
+
+
+USAGE = "usage: entropy-sgd tune NETWORK [--methods …] [--trials 8] [--budget 5] [OPTIONS]"
+
+
+def tune(arguments: list[str]) -> object:
+    """Run `entropy-sgd tune` with these arguments; what tune.json holds, and the commands."""
+    if not arguments or arguments[0].startswith("-"):
+        if arguments and arguments[0] in ("-h", "--help"):
+            then = "entropy-sgd tune NETWORK --help shows the options."
+            print(hints.overview(USAGE, hints.of_tune("lenet"), then))
+            return None
+        raise LabError(f"the name of a network must come first. {USAGE}\n{recipe_list()}")
+    what = arguments[0]
+    family = find(what)
+    hints.refuse_fields(arguments[1:], Tune, family, "tune")
+    described = hints.described(hints.of_tune(arguments[0]), Tune)
+    options = parse(Tune, arguments[1:], f"tune {what}", description=described)
+    chosen = chosen_recipes(family, Compare(options.methods, set=options.set, budget=options.budget))
+
+    from rich.console import Console
+
+    from entropy_sgd.lab.runs.records import read_json
+    from entropy_sgd.lab.training.display import say
+    from entropy_sgd.lab.tuning.show import draw, show
+    from entropy_sgd.lab.tuning.tuning import FIGURES, RESULT, Tuning, run
+
+    tuning = Tuning(
+        tuple(chosen),
+        trials=options.trials,
+        seeds=options.seeds,
+        rates=options.rates,
+        within=options.within,
+        maximize=options.maximize,
+        sampler=options.sampler,
+        sampler_seed=options.sampler_seed,
+    )
+    out = options.out or Path("runs") / f"tune-{family.name}"
+    console = Console()
+    found = run(
+        tuning,
+        out,
+        resume=options.resume,
+        overwrite=options.overwrite,
+        data_dir=options.data_dir,
+        device=options.device,
+        console=console,
+        at_once=options.jobs,
+        dask=options.dask,
+    )
+    draw(found, tuning, [out / name for name in FIGURES])
+    show(console, found, tuning)
+    best = [each.best.recipe for each in found if each.best is not None]
+    commands: list[str] = []
+    if best:
+        fresh = [seed for seed in range(max(options.seeds) + 6) if seed not in options.seeds][:5]
+        say(console, "\nthe best settings, as commands:")
+        commands = [train_command(what, family, recipe) for recipe in best]
+        for command in commands:
+            say(console, command)
+        say(console, "\nand compared on seeds that have not been used:")
+        commands.append(compare_command(what, family, best, fresh))
+        say(console, commands[-1])
+    say(console, f"\nruns, {RESULT} and {FIGURES[0]}: {out}")
+    return {"folder": out, "commands": commands, **read_json(out / RESULT)}

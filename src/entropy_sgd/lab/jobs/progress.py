@@ -1,0 +1,159 @@
+"""How far all runs are, and how long they still take, read from their folders.
+
+So it is known of runs on other machines too, as long as they share the file system.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Self
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from entropy_sgd.lab.jobs.job import Job, Outcome
+from entropy_sgd.lab.runs.folder import METRICS
+from entropy_sgd.lab.terminal import filled
+from entropy_sgd.lab.training.display import describe, duration, say
+
+PERIOD = 1.0
+"""Seconds between two looks at the folders."""
+QUIET = 60.0
+"""Seconds between two plain lines where there is no terminal."""
+
+
+class Overall:
+    """Effective epochs and seconds of every run, and what follows for the time left."""
+
+    def __init__(self, jobs: Sequence[Job], slots: int) -> None:
+        self.jobs, self.slots = jobs, slots
+        self.ended: dict[int, Outcome] = {}
+        self.done: dict[int, tuple[float, float]] = {}
+        """Epochs and seconds of the runs of which something is known."""
+        self.running: list[int] = []
+
+    def look(self, running: Sequence[int]) -> None:
+        """Read how far the running ones are."""
+        self.running = list(running)
+        for index in running:
+            found = latest(self.jobs[index].folder)
+            if found is not None:
+                self.done[index] = found
+
+    def end(self, index: int, outcome: Outcome) -> None:
+        """A run has ended."""
+        self.ended[index] = outcome
+        if outcome.summary is not None and "seconds" in outcome.summary:
+            self.done[index] = outcome.summary["epochs"], outcome.summary["seconds"]
+
+    def seconds_left(self) -> float | None:
+        """Time until all have ended, at the speed of runs of the same recipe; None before that is known."""
+        speeds: dict[str, list[float]] = {}
+        for index, (epochs, seconds) in self.done.items():
+            if epochs > 0 and seconds > 0:
+                speeds.setdefault(self.jobs[index].settings.recipe.name, []).append(seconds / epochs)
+        if not speeds:
+            return None
+        known = {name: sum(each) / len(each) for name, each in speeds.items()}
+        usual = sum(known.values()) / len(known)
+        left: list[float] = []
+        for index, job in enumerate(self.jobs):
+            if index not in self.ended:
+                recipe = job.settings.recipe
+                epochs = max(0.0, recipe.epochs - self.done.get(index, (0.0, 0.0))[0])
+                left.append(epochs * known.get(recipe.name, usual))
+        return max(max(left), sum(left) / self.slots) if left else 0.0
+
+    def line(self) -> str:
+        """All of it in a line that fits 80 columns."""
+        left = self.seconds_left()
+        count = len(self.ended)
+        where = f"{count} of {len(self.jobs)} runs ended, {len(self.running)} running"
+        return where + ("" if left is None else f", about {roughly(left)} left in all")
+
+
+class Board:
+    """What the command shows while the runs go: a line for all, on a terminal also one for each of them."""
+
+    def __init__(self, console: Console, overall: Overall) -> None:
+        self.console, self.overall = console, overall
+        self._looked, self._said = 0.0, time.monotonic()
+        self._live = (
+            Live(console=console, auto_refresh=False, transient=True) if console.is_terminal else None
+        )
+
+    def __enter__(self) -> Self:
+        if self._live:
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live:
+            self._live.stop()
+
+    def update(self, running: Sequence[int]) -> None:
+        """Called all the time; does nothing most of the time."""
+        now = time.monotonic()
+        if now - self._looked < PERIOD:
+            return
+        self._looked = now
+        self.overall.look(running)
+        if self._live:
+            self._live.update(Text("\n").join(self._lines()), refresh=True)
+        elif now - self._said > QUIET:
+            self._said = now
+            say(self.console, self.overall.line())
+
+    def ended(self, index: int, outcome: Outcome) -> None:
+        """A line that stays."""
+        overall, job = self.overall, outcome.job
+        overall.end(index, outcome)
+        if outcome.error is not None:
+            how = f"failed: {str(outcome.error).partition(chr(10))[0]}"
+        elif outcome.summary is not None and outcome.summary["status"] == "finished":
+            how = f"{describe(outcome.summary)} in {duration(outcome.summary['seconds'])}"
+        else:
+            how = "diverged"
+        for note in outcome.notes:
+            say(self.console, f"note: {job.title}: {note.removeprefix(job.title + ': ')}")
+        left = overall.seconds_left()
+        rest = "" if not left else f", about {roughly(left)} left in all"
+        parts = [f"run {len(overall.ended)} of {len(overall.jobs)}{rest}:", f"{job.title}: {how}"]
+        say(self.console, filled(parts, self.console.width) if self._live else " ".join(parts))
+        self._said = time.monotonic()
+
+    def _lines(self) -> list[Text]:
+        lines = [Text(self.overall.line(), no_wrap=True, overflow="ellipsis")]
+        for index in self.overall.running:
+            job = self.overall.jobs[index]
+            epochs = self.overall.done.get(index, (0.0, 0.0))[0]
+            text = f"  {job.title}  epoch {epochs:.2f}/{job.settings.recipe.epochs:g}"
+            lines.append(Text(text, no_wrap=True, overflow="ellipsis"))
+        return lines
+
+
+def latest(folder: Path) -> tuple[float, float] | None:
+    """Effective epochs and seconds in the last whole line of metrics.jsonl; None if there is none."""
+    try:
+        with (folder / METRICS).open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - 4096))
+            lines = file.read().split(b"\n")[:-1]
+        record = json.loads(lines[-1])
+        return float(record["epoch"]), float(record["seconds"])
+    except (OSError, ValueError, LookupError, TypeError):  # not there yet, or being written
+        return None
+
+
+def roughly(seconds: float) -> str:
+    """A duration as an estimate deserves it."""
+    if seconds < 90:
+        return f"{max(5, 5 * round(seconds / 5))} s"
+    if seconds < 5400:
+        return f"{round(seconds / 60)} min"
+    return f"{seconds / 3600:.1f} h"

@@ -1,0 +1,7 @@
+"""Tuning: the same number of trials and gradients for every method, judged on validation data.
+
+space.py         what a method's file says may change, as Optuna draws it
+tuning.py        the trials, resumable
+sensitivity.py   the range of learning rates that work
+show.py          the table and the figure
+"""
