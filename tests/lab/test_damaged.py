@@ -87,7 +87,7 @@ def read_everything(root: Path) -> list[str]:
     except LabError as error:
         told += [str(error)] * ("was measured at the weights" not in str(error))
     try:
-        flatness.tabulate(measurements.read([root / "spectra"]))
+        flatness.tabulate(measurements.read([root / "spectra"], measurements.COMPARED))
     except LabError as error:
         told.append(str(error))
     return told

@@ -33,7 +33,7 @@ def compare(
 
     `baseline` is the recipe to which the others' differences are taken: the first one if not given.
     """
-    records = measurements.read(paths)
+    records = measurements.read(paths, measurements.COMPARED)
     names = [record["recipe"] for record in records]
     if baseline is not None and baseline not in names:
         raise unknown("recipe in these files", baseline, dict.fromkeys(names))

@@ -9,24 +9,29 @@ from typing import cast
 from entropy_sgd.lab import LabError
 from entropy_sgd.lab.runs.records import Record, Shape, number, read_json, require
 
-SHAPE: Shape = {
-    "recipe": str,
+DRAWN: Shape = {"recipe": str, "network": str, "method": str}
+"""What every file has."""
+COMPARED: Shape = {
+    **DRAWN,
     "seed": int,
-    "network": str,
     "data": str,
-    "method": str,
-    "of": str,
-    "command": str,
-    "options": dict,
-    "weights_sha256": str,
-    "parameters": int,
     "samples": int,
-    "samples_available": int,
+    "options": dict,
     "loss": float,
     "gradient_norm": float,
-    "seconds": float,
     "run": {"settings": {"recipe": dict}},
 }
+"""What is needed to compare recipes."""
+WHOLE: Shape = {
+    **COMPARED,
+    "of": str,
+    "command": str,
+    "weights_sha256": str,
+    "seconds": float,
+    "parameters": int,
+    "samples_available": int,
+}
+"""What `measure` writes."""
 SPECTRUM: Shape = {
     "minimum": float,
     "maximum": float,
@@ -37,8 +42,8 @@ SPECTRUM: Shape = {
 VALUES: Shape = {"value": float, "normalized": float, "error": float}
 
 
-def read(paths: Iterable[Path]) -> list[Record]:
-    """The measurements in these files, and in all files of these folders, in order."""
+def read(paths: Iterable[Path], shape: Shape = DRAWN) -> list[Record]:
+    """The measurements in these files, and in all files of these folders, in order, if of this shape."""
     records: list[Record] = []
     for path in paths:
         if not path.exists():
@@ -49,15 +54,17 @@ def read(paths: Iterable[Path]) -> list[Record]:
                 continue
             if "method" not in record or not {"spectrum", "local_entropy"} & record.keys():
                 raise LabError(f"{file} holds neither a spectrum nor local entropies of this program")
-            check(file, record)
+            check(file, record, shape)
             records.append(record)
     return records
 
 
-def check(file: Path, record: Record) -> None:
-    """Refuse a measurement that is not of the shape in which `measure` writes it."""
-    require(file, record, SHAPE)
+def check(file: Path, record: Record, shape: Shape = WHOLE) -> None:
+    """Refuse a measurement that is not of this shape, or whose results are not of theirs."""
+    require(file, record, shape)
     if "spectrum" in record:
+        if shape is DRAWN:
+            require(file, record, {"seed": int, "data": str, "samples": int, "parameters": int})
         require(file, record, {"spectrum": SPECTRUM})
         found = record["spectrum"]
         if "local_entropy" not in record:
