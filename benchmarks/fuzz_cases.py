@@ -149,6 +149,12 @@ COMMANDS: list[str] = [
     "flatness spectra --out table.json",
     "figures spectra --out figures",
     "valley --out valley.png",
+    "tune small-mnistfc --methods sgd --trials 2 --budget 0.5 --set {set} --out new",
+    "compare small-mnistfc --methods sgd --seeds 0 --set {set} --out both --json --resume",
+    "report finished --json --out page.html",
+    "data list --json",
+    "paper --out page",
+    "completion bash",
     "--version",
     "",
 ]
