@@ -9,6 +9,7 @@ trial must end in the weights of a run that was never stopped. Writes results/si
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import random
@@ -44,6 +45,15 @@ def processes_of(command: subprocess.Popen[bytes]) -> list[int]:
     return [int(pid) for pid in children.read_text().split()]
 
 
+def wait_for_checkpoints(path: Path, count: int, command: subprocess.Popen[bytes]) -> None:
+    """Until the run has written this many, whatever else the machine does in the meantime."""
+    seen: set[int] = set()
+    while len(seen) < count and command.poll() is None:
+        with contextlib.suppress(FileNotFoundError):
+            seen.add(path.stat().st_mtime_ns)
+        time.sleep(0.002)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--trials", type=int, default=20)
@@ -52,17 +62,16 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as root:
         began = time.monotonic()
         expected = finish(Path(root) / "whole")
-        metrics = [
-            json.loads(line) for line in (Path(root) / "whole" / "metrics.jsonl").read_text().splitlines()
-        ]
-        length = metrics[-1]["seconds"]
-        print(f"undisturbed: {length:.1f} s of training in {time.monotonic() - began:.1f} s", flush=True)
+        lines = (Path(root) / "whole" / "metrics.jsonl").read_text().splitlines()
+        last = json.loads(lines[-1])
+        steps, pause = last["step"], last["seconds"] / last["step"]
+        print(f"undisturbed: {steps} steps in {time.monotonic() - began:.1f} s", flush=True)
         for trial in range(trials):
             folder = Path(root) / str(trial)
             command = start(folder)
-            while not (folder / "checkpoint.pt").exists() and command.poll() is None:
-                time.sleep(0.01)
-            time.sleep(moments.uniform(0, 0.9 * length))
+            saved = moments.randrange(1, steps - 1)
+            wait_for_checkpoints(folder / "checkpoint.pt", saved, command)
+            time.sleep(moments.uniform(0, pause))  # anywhere between two checkpoints, or while one is written
             if command.poll() is None:
                 os.kill(moments.choice(processes_of(command)), signal.SIGKILL)
             killed += command.wait() != 0
