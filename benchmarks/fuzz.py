@@ -317,6 +317,8 @@ def main() -> None:
         if any(statuses):
             raise SystemExit("the fuzzer itself has failed")
         found = [json.loads(line) for part in parts for line in part.read_text().splitlines()]
+    from entropy_sgd.lab.runs.environment import commit
+
     bad = collections.Counter(str(entry["bad"]).partition(" ")[0] for entry in found)
     record = {
         "seed": options.seed,
@@ -330,6 +332,7 @@ def main() -> None:
         "kinds": dict(collections.Counter(entry["kind"] for entry in found)),
         "exit codes": dict(sorted(collections.Counter(str(entry["code"]) for entry in found).items())),
         "minutes": round((time.monotonic() - began) / 60, 1),
+        "commit": commit(),
         "failures": [entry for entry in found if entry["bad"]],
     }
     options.out.write_text(json.dumps(record, indent=1) + "\n")
