@@ -9,13 +9,13 @@ from pathlib import Path
 from entropy_sgd.lab import LabError, jobs, recipes
 from entropy_sgd.lab.runs.folder import Settings
 
-# its bits depend on the number of threads: 120 steps
+# its bits depend on the number of threads: 80 steps
 RECIPE = replace(
     recipes.get("mnistfc/sgd"),
     data="digits",
     train_limit=1280,
     batch_size=64,
-    epochs=6,
+    epochs=4,
     statistics_samples=100,
 )
 

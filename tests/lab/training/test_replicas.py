@@ -47,7 +47,7 @@ def start(folder: Path) -> subprocess.Popen[str]:
 
 def summary(folder: Path) -> dict[str, object]:
     found = json.loads((folder / "summary.json").read_text())
-    return {key: value for key, value in found.items() if key != "seconds"}
+    return {key: value for key, value in found.items() if key not in ("seconds", "peak_memory_bytes")}
 
 
 def records(folder: Path) -> list[dict[str, float]]:
