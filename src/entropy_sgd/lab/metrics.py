@@ -36,6 +36,10 @@ _KNOWN = {
 }
 
 
+LESS_IS_BETTER = ("error", "perplexity", "nats", "loss")
+"""Metrics of which it is known; what a user's own metric means is not."""
+
+
 def get(name: str) -> Metric:
     """The metric of that name; any other name is the user's own and is shown as it is."""
     return _KNOWN.get(name) or Metric(name, 4, f"{name} {{}}", f"Validation {name}", name, False)

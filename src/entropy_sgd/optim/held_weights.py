@@ -6,6 +6,7 @@ freeze or convert in the meantime are noticed before the next operation (watch.p
 
 from __future__ import annotations
 
+import sys
 import warnings
 from typing import Any
 from weakref import WeakSet
@@ -21,6 +22,7 @@ from entropy_sgd.optim.outer_optimizer import OuterOptimizer
 from entropy_sgd.optim.states import AGE, STEP, X_PRIME, X, has_master
 from entropy_sgd.optim.watch import Watch, saved_in_two_modes
 
+_OURS = ("entropy_sgd.", "torch.")
 _in_backward: WeakSet[HeldWeights] = WeakSet()
 
 
@@ -47,7 +49,10 @@ class HeldWeights(Optimizer):
     def _warn_once(self, kind: str, message: str) -> None:
         if kind not in self._warned:
             self._warned.add(kind)
-            warnings.warn(message, stacklevel=4)
+            frame, level = sys._getframe(1), 2  # the first line that is the user's
+            while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(_OURS):
+                frame, level = frame.f_back, level + 1
+            warnings.warn(message, stacklevel=level)
 
     # ---- modes ----
 

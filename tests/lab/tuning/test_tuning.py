@@ -178,3 +178,12 @@ def test_commands_quote_and_flag():
     assert chosen_recipes(family, compared)[0].optimizer == options
     sgd = replace(family.recipe("sgd"), epochs=3)
     assert "--set epochs=3" in compare_command("demo", family, [sgd, replace(sgd, name="demo/sgd")], [1])
+
+
+def test_what_is_better_must_be_known_of_ones_own_metric(capsys, mine, tmp_path):
+    command = ["tune", str(mine), "--methods", "sgd", "--out", str(tmp_path / "out")]
+    assert main(command) == 2
+    assert "--maximize or --minimize" in capsys.readouterr().err
+    assert main([*command, "--maximize", "--minimize"]) == 2
+    assert "exclude each other" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()

@@ -31,7 +31,7 @@ def of_train(name: str) -> str:
     """Those of `train`; `name` is NETWORK/METHOD, or a file and its method."""
     return examples(
         f"train {name} --budget 5",
-        f"train {name} --optimizer.lr 0.05 --seed 3 --out runs/mine",
+        f"train {name} --batch-size 64 --seed 3 --out runs/mine",
         f"train {name} --budget 5 --resume",
     )
 

@@ -28,6 +28,10 @@ def as_json(command: Callable[[list[str]], object], arguments: list[str]) -> Non
             result = command(arguments)
     except BrokenPipeError:
         raise
+    except SystemExit as stop:  # options that cannot be read; what is wrong is on stderr
+        if stop.code not in (None, 0):
+            _print({"error": "the options cannot be read: see stderr", "exit_code": stop.code})
+        raise
     except (Exception, KeyboardInterrupt) as error:
         if (known := told(error)) is not None:
             _print({"error": known[0], "exit_code": known[1]})

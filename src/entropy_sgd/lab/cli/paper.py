@@ -83,6 +83,8 @@ def _show(arguments: list[str]) -> object:
 
     page.check(options.out)
     standings = stand(options.results)
+    if not options.results.is_dir():
+        print(f"note: there is no {options.results} here: a checkout has it; --results FOLDER names another")
     show(Console(), standings)
     for path in options.out:
         print(page.write(standings, options.spectra, path))

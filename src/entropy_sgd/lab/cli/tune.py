@@ -13,6 +13,7 @@ from entropy_sgd.lab.cli import hints
 from entropy_sgd.lab.cli.compare import Compare, chosen_recipes
 from entropy_sgd.lab.cli.copying import compare_command, train_command
 from entropy_sgd.lab.cli.parse import find, parse, recipe_list
+from entropy_sgd.lab.metrics import LESS_IS_BETTER
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,9 @@ class Tune:
     within: float = 1.2
     """A learning rate works if its result is within this factor of the best."""
     maximize: bool = False
-    """The metric is better when it is larger (for a metric of your own)."""
+    """More of the metric is better; a metric of your own needs this or --minimize."""
+    minimize: bool = False
+    """Less of the metric is better, as of error, loss, perplexity and nats."""
     sampler: Literal["sobol", "random", "tpe"] = "sobol"
     """How Optuna draws: quasi-random, random, or learning from the trials before."""
     sampler_seed: int = 0
@@ -60,6 +63,13 @@ class Tune:
     """Address of a Dask scheduler, as in compare."""
 
 
+def _check_direction(options: Tune, metric: str) -> None:
+    if options.maximize and options.minimize:
+        raise LabError("--maximize and --minimize exclude each other")
+    if metric not in LESS_IS_BETTER and not (options.maximize or options.minimize):
+        raise LabError(f"is more {metric!r} better, or less? Add --maximize or --minimize")
+
+
 USAGE = "usage: entropy-sgd tune NETWORK [--methods …] [--trials 8] [--budget 5] [OPTIONS]"
 
 
@@ -77,6 +87,8 @@ def tune(arguments: list[str]) -> object:
     described = hints.described(hints.of_tune(arguments[0]), Tune)
     options = parse(Tune, arguments[1:], f"tune {what}", description=described)
     chosen = chosen_recipes(family, Compare(options.methods, set=options.set, budget=options.budget))
+
+    _check_direction(options, chosen[0].metric)
 
     from rich.console import Console
 

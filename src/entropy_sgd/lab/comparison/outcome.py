@@ -6,9 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from entropy_sgd.lab import metrics
 from entropy_sgd.lab.comparison.table import Row
-
-LESS_IS_BETTER = ("error", "perplexity", "nats", "loss")
-"""Metrics of which it is known; what a user's own metric means is not."""
+from entropy_sgd.lab.metrics import LESS_IS_BETTER
 
 
 def sentence(rows: Sequence[Row], names: Mapping[str, str] | None = None) -> str:
@@ -46,6 +44,8 @@ def _outcome(rows: Sequence[Row], found: Sequence[Row], name: Callable[[Row], st
         return f"Mean {part} {metric.label}: {listed}. Whether more or less of it is better is yours to say."
     best = min(found, key=lambda row: row.result.mean if row.result else 0.0)
     assert best.result is not None
+    if len({row.result.mean for row in found if row.result}) == 1:
+        return f"All {len(found)} have the same mean {part} {key}, {value(best)}{_over(best.result.count)}."
     lead = f"{name(best)} has the lowest {part} {key}, {value(best)}{_over(best.result.count)}"
     if rows[0].result is None:
         return f"{lead}; the baseline, {name(rows[0])}, has no result to compare with."

@@ -53,6 +53,9 @@ SEARCH = {
 FIXED: dict[str, Any] = {"inner": "sgd", "inner_state": "reset", "scale_by_gamma": False}
 """What Entropy-SGD and Entropy-Adam are, whatever the defaults of their classes become."""
 
+FEW = 10
+"""Outer updates below which a run is too short for its L."""
+
 I = TypeVar("I", bound=InnerOptions)
 
 
@@ -74,12 +77,15 @@ class AroundAlgorithm1(Method[I]):
         return replace(options, gamma1=math.expm1(math.log1p(options.gamma1) / ratio))
 
     def notes(self, options: I, steps: int) -> list[str]:
-        """A run that is shorter than a cycle."""
-        if steps >= options.L:
+        """A run with few outer updates, or without one."""
+        updates = steps // options.L
+        if updates >= FEW:
             return []
-        return [
-            f"{steps} steps are less than one cycle of L={options.L}: the only outer update is at the end"
-        ]
+        if updates == 0:
+            short = f"{steps} steps are less than one cycle of L={options.L}"
+            return [f"{short}: the only outer update is at the end"]
+        few = f"{steps} steps make only {updates} cycle{'s' if updates > 1 else ''} of L={options.L}"
+        return [f"{few}: the weights that are judged lag behind those that are trained; a smaller L helps"]
 
     def step(self, optimizer: Any, closure: Closure) -> Tensor:
         """A Langevin step; a scope that is measured reads the loss that the closure returns."""

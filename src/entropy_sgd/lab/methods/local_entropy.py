@@ -37,6 +37,8 @@ class LocalEntropyOptions(InnerOptions):
     """Options of an inner class of torch.optim: weight_decay=0.01"""
     inner_state: Literal["reset", "keep"] = "reset"
     """Whether momentum and moments of the Langevin loop start from zero in each cycle or are kept."""
+    anneal: Literal["outer", "inner", "both"] = "outer"
+    """What the recipe's drops divide: lr, inner_lr in its place, or both."""
     schedule: str = "exponential"
     """Scoping: constant, exponential, linear, quadratic, bounded-exponential, match-gradient, focus; those
     that have γ₀ and γ₁ take gamma0 and gamma1."""
@@ -107,7 +109,7 @@ class LocalEntropy(AroundAlgorithm1[LocalEntropyOptions]):
             "inner": _inner(options.inner),
             "seed": seed,
         }
-        names = ["L", "inner_lr", "inner_state", "noise", "alpha", "weight_decay", "scale_by_gamma"]
+        names = ["L", "inner_lr", "inner_state", "noise", "alpha", "weight_decay", "scale_by_gamma", "anneal"]
         if isinstance(keywords["inner"], str):  # a class of torch.optim has its own in inner_options
             names += ["inner_momentum", "inner_nesterov"]
         for name in names:

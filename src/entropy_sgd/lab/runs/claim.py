@@ -34,6 +34,7 @@ ABSENT = {
     "data_fraction": 1.0,
     "label_noise": 0.0,
     "data_seed": 0,
+    "anneal": "outer",
 }
 """What held in a run whose config.json is older than these settings."""
 NOTES = (".paper", ".chosen", ".source.path")

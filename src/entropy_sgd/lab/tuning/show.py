@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from entropy_sgd.lab import methods, metrics
+from entropy_sgd.lab.training.display import count
 from entropy_sgd.lab.tuning.tuning import Found, Trial, Tuning
 
 
@@ -21,11 +22,12 @@ def table(found: Sequence[Found], tuning: Tuning) -> Table:
         Column("method", no_wrap=True),
         Column("best", justify="right"),
         Column("median", justify="right"),
-        Column("lost", justify="right"),
+        Column("failed", justify="right"),
         Column("learning rate"),
         Column("rates that work", no_wrap=True),
-        title=f"validation {metric.label}: {tuning.trials} trials of {tuning.recipes[0].epochs:g} "
-        f"effective epochs each; a rate works within {tuning.within:g}x of the best",
+        title=f"validation {metric.label}: {tuning.trials} trials of "
+        f"{count(tuning.recipes[0].epochs, 'effective epoch')} each; "
+        f"a rate works within {tuning.within:g}x of the best",
     )
     for each in found:
         lost = sum(trial.value is None for trial in each.trials)
