@@ -67,7 +67,7 @@ def results(path):
     content = json.loads((path / "tune.json").read_text())
     for method in content["methods"]:
         for trial in (*method["trials"], *method["rates"], method["best"]):
-            trial["runs"] = [{**summary, "seconds": 0} for summary in trial["runs"]]
+            trial["runs"] = [{**summary, "seconds": 0, "peak_memory_bytes": 0} for summary in trial["runs"]]
     return content
 
 
