@@ -224,7 +224,9 @@ def unfinished(run):
 
 
 def diverged(run):
-    (run / "summary.json").write_text('{"status": "diverged", "reason": "a loss of nan"}')
+    summary = json.loads((run / "summary.json").read_text())
+    kept = {"recipe": summary["recipe"], "seed": summary["seed"]}
+    (run / "summary.json").write_text(json.dumps({"status": "diverged", **kept, "reason": "a loss of nan"}))
 
 
 def no_run(run):
