@@ -95,7 +95,7 @@ def test_a_replaced_run_goes_when_the_new_one_has_a_checkpoint(old):
 
 def test_a_new_run_that_fails_before_its_first_checkpoint_gives_the_old_one_back(old):
     before = contents(old)
-    with pytest.raises(LabError, match="full") as caught, RunFolder(old, NEW, overwrite=True) as folder:  # noqa: PT012
+    with pytest.raises(LabError, match="full") as caught, RunFolder(old, NEW, overwrite=True) as folder:  # noqa: PT012  (the claim must end in it)
         folder.begin()
         (old / "metrics.jsonl").write_text("{}\n")
         raise LabError("disk full")
