@@ -44,9 +44,9 @@ class Parle(AroundAlgorithm1[ParleOptions]):
     name = "parle"
     options = ParleOptions
     origin = (
-        "ascribed to Parle (Chaudhari et al. 2017), unchecked: 3 replicas, L = 25, γ and ρ from 0.01 on, both growing by "
-        "1 + 1/(2B) for B batches an epoch, γ to at most 1; chosen here: B = 500, η = 1, and so ρ to at "
-        "most 1, not 10; noise and Langevin loop as entropy-sgd"
+        "ascribed to Parle (Chaudhari et al. 2017), unchecked: 3 replicas, L = 25, γ and ρ from 0.01 on, "
+        "both growing by 1 + 1/(2B) for B batches an epoch, γ to at most 1; chosen here: B = 500, η = 1, and "
+        "so ρ to at most 1, not 10; noise and Langevin loop as entropy-sgd"
     )
     search = {
         "lr": Range(0.1, 1.0, log=True),
