@@ -99,7 +99,7 @@ class Task:
 SIX = ("SGD", "AdamW", "SGD + EMA", "SAM", "Entropy-SGD, paper", "Entropy-SGD, kept")
 FOUR = ("AdamW", "SGD", "Entropy-Adam", "Entropy-SGD, kept")
 TASKS: dict[str, Task] = {
-    "mnistfc-tenth": Task("mnistfc", 20, {"data_fraction": 0.1}),
+    "mnistfc-tenth": Task("mnistfc", 20, {"data_fraction": 0.1, "evaluate_every": 5.0}),
     "mnistfc": Task("mnistfc", 5),
     "lenet": Task("lenet", 5, {"channels_last": True}),
     "mnistfc-wrong-labels": Task("mnistfc", 5, {"label_noise": 0.2}),
