@@ -34,48 +34,48 @@ class Entrant:
 
 ENTRANTS: dict[str, Entrant] = {
     "SGD": Entrant("sgd", SGD),
+    "SGD + EMA": Entrant("ema", {**SGD, "decay": Range(0.98, 0.999)}),
+    "Entropy-SGD, kept": Entrant(
+        "local-entropy", {**INNER, **AVERAGE}, {**KEPT, "anneal": "inner", "schedule": "exponential"}
+    ),
+    "Entropy-SGD, paper": Entrant("entropy-sgd", {**INNER, "momentum": Range(0.0, 0.9)}, PAPER),
+    "SAM": Entrant("sam", {**SGD, "rho": Range(0.01, 0.5, log=True)}),
     "AdamW": Entrant(
         "adamw",
         {"lr": Range(1e-4, 1e-2, log=True), "betas": BETAS, "weight_decay": Range(1e-4, 1.0, log=True)},
-    ),
-    "SGD + SWA": Entrant("swa", {**SGD, "swa_lr": RATE, "start": Range(0.25, 0.9)}),
-    "SGD + EMA": Entrant("ema", {**SGD, "decay": Range(0.98, 0.999)}),
-    "SAM": Entrant("sam", {**SGD, "rho": Range(0.01, 0.5, log=True)}),
-    "ASAM": Entrant("asam", {**SGD, "rho": Range(0.1, 4.0, log=True)}),
-    "Lookahead": Entrant(
-        "lookahead", {**SGD, "k": Range(5, 40, log=True, integer=True), "alpha": Range(0.2, 1.0)}
     ),
     "Schedule-Free": Entrant(
         "schedule-free",
         {"lr": Range(0.05, 5.0, log=True), "momentum": Range(0.5, 0.98), "weight_decay": DECAY},
         {"base": "sgd", "warmup": 0.05},
     ),
-    "Entropy-SGD, paper": Entrant("entropy-sgd", {**INNER, "momentum": Range(0.0, 0.9)}, PAPER),
-    "Entropy-SGD, kept": Entrant(
-        "local-entropy", {**INNER, **AVERAGE}, {**KEPT, "anneal": "inner", "schedule": "exponential"}
+    "SGD + SWA": Entrant("swa", {**SGD, "swa_lr": RATE, "start": Range(0.25, 0.9)}),
+    "Lookahead": Entrant(
+        "lookahead", {**SGD, "k": Range(5, 40, log=True, integer=True), "alpha": Range(0.2, 1.0)}
+    ),
+    "ASAM": Entrant("asam", {**SGD, "rho": Range(0.1, 4.0, log=True)}),
+    "SNOO": Entrant(
+        "local-entropy",
+        {**INNER, "outer_momentum": Range(0.0, 0.8), "lr": Range(0.3, 1.0)},
+        {**KEPT, "anneal": "inner", "schedule": "constant", "gamma0": 0.0, "noise": 0.0, "alpha": 1.0},
     ),
     "Entropy-SGD, kept, both rates": Entrant(
         "local-entropy", {**INNER, **AVERAGE}, {**KEPT, "anneal": "both", "schedule": "exponential"}
-    ),
-    "Entropy-SGD, kept, Focus": Entrant(
-        "local-entropy",
-        {**INNER, **AVERAGE},
-        {**KEPT, "anneal": "inner", "schedule": "focus", "schedule_options": ("maximum=1.0",)},
     ),
     "Entropy-SGD, kept, MatchGradient": Entrant(
         "local-entropy",
         {**INNER, **AVERAGE},
         {**KEPT, "anneal": "inner", "schedule": "match-gradient", "schedule_options": ("maximum=1.0",)},
     ),
+    "Entropy-SGD, kept, Focus": Entrant(
+        "local-entropy",
+        {**INNER, **AVERAGE},
+        {**KEPT, "anneal": "inner", "schedule": "focus", "schedule_options": ("maximum=1.0",)},
+    ),
     "Entropy-Adam": Entrant(
         "entropy-adam",
         {**INNER, "lr": Range(1e-3, 1e-1, log=True), "betas": BETAS},
         {"L": 5, "alpha": 0.75, "gamma0": 1e-2, "gamma1": 0.0, "noise": 1e-4},
-    ),
-    "SNOO": Entrant(
-        "local-entropy",
-        {**INNER, "outer_momentum": Range(0.0, 0.8), "lr": Range(0.3, 1.0)},
-        {**KEPT, "anneal": "inner", "schedule": "constant", "gamma0": 0.0, "noise": 0.0, "alpha": 1.0},
     ),
     "Replicas, n = 3": Entrant(
         "parle",
