@@ -185,5 +185,5 @@ def test_what_is_better_must_be_known_of_ones_own_metric(capsys, mine, tmp_path)
     assert main(command) == 2
     assert "--maximize or --minimize" in capsys.readouterr().err
     assert main([*command, "--maximize", "--minimize"]) == 2
-    assert "exclude each other" in capsys.readouterr().err
+    assert "cannot be used together" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import fields
 from typing import Any, cast
 
 import torch
@@ -13,7 +14,7 @@ from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
 from entropy_sgd.lab import LabError
 from entropy_sgd.lab.data.batches import ShuffledBatches
-from entropy_sgd.lab.experiment import Experiment, again, metric_name, users_code
+from entropy_sgd.lab.experiment import DECIDED_IN_FILE, Experiment, again, metric_name, users_code
 from entropy_sgd.lab.recipes import Recipe
 from entropy_sgd.lab.tasks.base import EVALUATION_BATCH, Measured, Part, Share, spread, whole_batches
 
@@ -222,11 +223,8 @@ def _together(first: Samples, second: Samples) -> Samples:
 def refuse_foreign(recipe: Recipe) -> None:
     """Options that belong to the paper's networks have no effect here, so they are refused."""
     assert recipe.source is not None
-    foreign = {"dropout": None, "batch_norm": None, "width": None, "vocabulary": None, "unroll": None}
-    foreign |= {"data_fraction": 1.0, "label_noise": 0.0}
-    for option, absent in foreign.items():
-        if getattr(recipe, option) != absent:
-            raise LabError(f"{option} is decided in {recipe.source.path}, not by an option")
-    for option in ("network", "data"):
-        if getattr(recipe, option) != recipe.source.path.rpartition("/")[2].rpartition("\\")[2]:
+    file = recipe.source.path.rpartition("/")[2].rpartition("\\")[2]
+    absent = {field.name: field.default for field in fields(Recipe)} | {"network": file, "data": file}
+    for option in DECIDED_IN_FILE:
+        if getattr(recipe, option) != absent[option]:
             raise LabError(f"{option} is decided in {recipe.source.path}, not by an option")
