@@ -247,6 +247,18 @@ def test_the_module_is_the_command():
     assert "Did you mean train" in found.stderr
 
 
+def test_ctrl_c_while_the_interpreter_cleans_up_prints_no_traceback():
+    program = """
+import atexit, os, signal, sys
+atexit.register(os.kill, os.getpid(), signal.SIGINT)
+from entropy_sgd.__main__ import main
+sys.argv = ["entropy-sgd", "--version"]
+sys.exit(main())
+"""
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (found.returncode, found.stderr) == (0, "")
+
+
 def test_the_valley_is_drawn(capsys, tmp_path):
     code, text = call(capsys, "valley", "--out", tmp_path / "valley.png")
     assert code == 0

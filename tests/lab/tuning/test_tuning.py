@@ -190,6 +190,16 @@ def test_what_is_better_must_be_known_of_ones_own_metric(capsys, mine, tmp_path)
     assert not (tmp_path / "out").exists()
 
 
+def test_names_that_look_like_mathematics_are_drawn_as_they_are(tmp_path, capsys):
+    mine = tmp_path / r"$\frac$.py"
+    mine.write_text(FILE + 'accuracy.__name__ = r"$\\frac$"\n')
+    out = tmp_path / r"out$\frac$"
+    options = ["--methods", "sgd", "--trials", "1", "--rates", "1", "--maximize", "--out", str(out)]
+    assert main(["tune", str(mine), *options]) == 0
+    assert (out / "sensitivity.png").stat().st_size > 0
+    assert main(["report", str(out), "--out", str(tmp_path / "report$")]) == 0
+
+
 def test_settings_at_the_edge_of_what_was_searched_are_told(tuning):
     recipe = tuning.recipes[
         0

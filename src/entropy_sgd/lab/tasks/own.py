@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import fields
+from pathlib import PurePosixPath, PureWindowsPath
 from typing import Any, cast
 
 import torch
@@ -223,8 +224,9 @@ def _together(first: Samples, second: Samples) -> Samples:
 def refuse_foreign(recipe: Recipe) -> None:
     """Options that belong to the paper's networks have no effect here, so they are refused."""
     assert recipe.source is not None
-    file = recipe.source.path.rpartition("/")[2].rpartition("\\")[2]
-    absent = {field.name: field.default for field in fields(Recipe)} | {"network": file, "data": file}
+    path = recipe.source.path
+    own = (PurePosixPath(path).name, PureWindowsPath(path).name)  # it may have been trained elsewhere
+    absent = {field.name: (field.default,) for field in fields(Recipe)} | {"network": own, "data": own}
     for option in DECIDED_IN_FILE:
-        if getattr(recipe, option) != absent[option]:
-            raise LabError(f"{option} is decided in {recipe.source.path}, not by an option")
+        if getattr(recipe, option) not in absent[option]:
+            raise LabError(f"{option} is decided in {path}, not by an option")

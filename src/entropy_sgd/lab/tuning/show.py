@@ -108,7 +108,7 @@ def draw(found: Sequence[Found], tuning: Tuning, paths: Sequence[Path]) -> None:
         for ticks in (axes.yaxis.set_major_formatter, axes.yaxis.set_minor_formatter):
             ticks("{x:g}")
     axes.set_xlabel("learning rate")
-    axes.set_ylabel(f"validation {metric.label}")
+    axes.set_ylabel(f"validation {metric.label}", parse_math=False)
     axes.set_title(
         f"{tuning.recipes[0].epochs:g} effective epochs; lines: the best settings at other rates", fontsize=9
     )
