@@ -1,40 +1,63 @@
 """Swapping one line: `torch.optim.SGD` for `EntropySGD`, all else the same, at short budgets.
 
-    python benchmarks/swap.py [--networks lenet mnistfc] [--data mnist cifar10] [--epochs 3] [--seeds 0 1 2]
+    python benchmarks/swap.py [--networks lenet mnistfc] [--data mnist turned cifar10] [--epochs 3] [--part 1]
 
 Both see the same initial weights, batches, dropout and schedule, and make one gradient a step. Errors are on
-validation data. CIFAR-10 is in grey and cut to 28 × 28, so that the networks for MNIST take it: a harder
-problem for the same networks. Results are written after each run, and a run that is there is not repeated.
+validation data. `turned` is MNIST turned, scaled and with noise; CIFAR-10 is in grey and cut to 28 × 28, so
+that the networks for MNIST take it: harder problems for the same networks. Results are written after each
+run, and a run that is there is not repeated.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import statistics
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 from common import RESULTS, table, write
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import affine_grid, cross_entropy, grid_sample
+from torch.optim.swa_utils import AveragedModel
 
-from entropy_sgd import EntropySGD
+from entropy_sgd import EntropyAdam, EntropySGD
 from entropy_sgd.lab import data, models
 
 Params = Iterable[torch.nn.Parameter]
-NAME, BATCH, RATE = "swap", 128, 0.1
+BATCH, RATE = 128, 0.1
+SGD = {"lr": RATE, "momentum": 0.9, "nesterov": True}
 INNER = {"inner_lr": RATE, "inner_momentum": 0.9}
+KEPT = {"inner_state": "keep", "anneal": "inner"}
 OPTIMIZERS: dict[str, Callable[[Params], Any]] = {
-    "SGD": lambda ps: torch.optim.SGD(ps, lr=RATE, momentum=0.9, nesterov=True),
-    "defaults": lambda ps: EntropySGD(ps, **INNER),
-    "paper": lambda ps: EntropySGD(ps, momentum=0.9, **INNER),
-    "keep": lambda ps: EntropySGD(ps, inner_state="keep", **INNER),
-    "inner": lambda ps: EntropySGD(ps, anneal="inner", **INNER),
-    "keep, inner": lambda ps: EntropySGD(ps, inner_state="keep", anneal="inner", **INNER),
-    "keep, both": lambda ps: EntropySGD(ps, inner_state="keep", anneal="both", **INNER),
-    "keep, inner, alpha=0.1": lambda ps: EntropySGD(
-        ps, inner_state="keep", anneal="inner", alpha=0.1, **INNER
+    "SGD": lambda ps: torch.optim.SGD(ps, **SGD),
+    "SGD + EMA": lambda ps: torch.optim.SGD(ps, **SGD),
+    "reset": lambda ps: EntropySGD(ps, inner_state="reset", anneal="outer", alpha=0.75, **INNER),
+    "reset, inner": lambda ps: EntropySGD(ps, inner_state="reset", anneal="inner", alpha=0.75, **INNER),
+    "keep": lambda ps: EntropySGD(ps, inner_state="keep", anneal="outer", alpha=0.75, **INNER),
+    "keep, inner": lambda ps: EntropySGD(ps, alpha=0.75, **KEPT, **INNER),
+    "keep, inner, alpha=0.1": lambda ps: EntropySGD(ps, alpha=0.1, **KEPT, **INNER),
+    "keep, both, alpha=0.1": lambda ps: EntropySGD(ps, alpha=0.1, inner_state="keep", anneal="both", **INNER),
+    "keep, inner, alpha=0.05, L=50": lambda ps: EntropySGD(ps, alpha=0.05, L=50, **KEPT, **INNER),
+    "keep, inner, alpha=0.02, L=100": lambda ps: EntropySGD(ps, alpha=0.02, L=100, **KEPT, **INNER),
+    "SGD's arguments, reset": lambda ps: EntropySGD(
+        ps, **SGD, inner_state="reset", anneal="outer", alpha=0.75
+    ),
+    "SGD's arguments, keep, inner, alpha=0.1": lambda ps: EntropySGD(ps, **SGD, alpha=0.1, **KEPT),
+    "Adam": lambda ps: torch.optim.Adam(ps, lr=1e-3),
+    "Adam, beta1=0.5": lambda ps: torch.optim.Adam(ps, lr=1e-3, betas=(0.5, 0.999)),
+    "Adam, lr=0.002": lambda ps: torch.optim.Adam(ps, lr=2e-3),
+    "EntropyAdam, reset": lambda ps: EntropyAdam(ps, inner_state="reset", anneal="outer", alpha=0.75),
+    "EntropyAdam, reset, lr=0.003": lambda ps: EntropyAdam(ps, lr=3e-3, inner_state="reset", alpha=0.75),
+    "EntropyAdam, keep": lambda ps: EntropyAdam(ps, inner_state="keep", alpha=0.75),
+    "EntropyAdam, keep, lr=0.003": lambda ps: EntropyAdam(ps, lr=3e-3, inner_state="keep", alpha=0.75),
+    "EntropyAdam, keep, lr=0.003, L=2": lambda ps: EntropyAdam(
+        ps, lr=3e-3, L=2, inner_state="keep", alpha=0.75
+    ),
+    "EntropyAdam, inner_lr=0.01": lambda ps: EntropyAdam(ps, lr=3e-3, inner_lr=0.01, inner_state="reset"),
+    "paper": lambda ps: EntropySGD(
+        ps, momentum=0.9, inner_state="reset", anneal="outer", alpha=0.75, **INNER
     ),
 }
 SCHEDULES: dict[str, Callable[[Any, int], Any]] = {
@@ -45,15 +68,34 @@ SCHEDULES: dict[str, Callable[[Any, int], Any]] = {
 
 def images(name: str) -> tuple[data.Split, data.Split]:
     """Training and validation images of 28 × 28."""
-    found = data.load(name)
-    splits = []
-    for split in (found.train, found.validation):
+    found = data.load("mnist" if name == "turned" else name)
+    splits: list[data.Split] = []
+    for number, split in enumerate((found.train, found.validation)):
         inputs = split.inputs
         if name == "cifar10":
             inputs = inputs.mean(1, keepdim=True)[:, :, 2:30, 2:30]
             inputs = (inputs - inputs.mean()) / inputs.std()
+        if name == "turned":
+            inputs = turned(inputs, torch.Generator().manual_seed(number))
         splits.append(data.Split(inputs.contiguous(), split.targets))
     return splits[0], splits[1]
+
+
+def turned(inputs: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """Each image turned by up to 60 degrees, scaled by 0.7 to 1.3, and with noise."""
+    angle = (torch.rand(len(inputs), generator=generator) * 2 - 1) * math.pi / 3
+    scale = torch.rand(len(inputs), generator=generator) * 0.6 + 0.7
+    rows = [torch.stack([scale * angle.cos(), -scale * angle.sin(), torch.zeros_like(angle)], 1)]
+    rows.append(torch.stack([scale * angle.sin(), scale * angle.cos(), torch.zeros_like(angle)], 1))
+    grid = affine_grid(torch.stack(rows, 1), list(inputs.shape), align_corners=False)
+    found = grid_sample(inputs, grid, align_corners=False, padding_mode="border")
+    return found + torch.randn(found.shape, generator=generator)
+
+
+def warmed(average: torch.Tensor, now: torch.Tensor, count: torch.Tensor | int) -> torch.Tensor:
+    """An exponential average over about 200 steps, over a tenth of the run so far at first."""
+    decay = min(0.995, (1 + int(count)) / (10 + int(count)))
+    return torch.lerp(now, average, decay) if now.is_floating_point() else now
 
 
 def run(splits: tuple[data.Split, data.Split], task: dict[str, Any]) -> float:
@@ -61,9 +103,15 @@ def run(splits: tuple[data.Split, data.Split], task: dict[str, Any]) -> float:
     torch.manual_seed(task["seed"])
     network = models.build(task["network"])
     optimizer = OPTIMIZERS[task["optimizer"]](network.parameters())
-    train, validation = splits
+    train, validation = (
+        data.Split(*(t[:: task["part"]] for t in (splits[0].inputs, splits[0].targets))),
+        splits[1],
+    )
     steps = task["epochs"] * -(-len(train) // BATCH)
     scheduler = SCHEDULES[task["schedule"]](optimizer, steps)
+    average = None
+    if task["optimizer"] == "SGD + EMA":
+        average = AveragedModel(network, avg_fn=warmed, use_buffers=True)
     order = torch.Generator().manual_seed(task["seed"])
     for _ in range(task["epochs"]):
         for index in torch.randperm(len(train), generator=order).split(BATCH):
@@ -75,6 +123,10 @@ def run(splits: tuple[data.Split, data.Split], task: dict[str, Any]) -> float:
             loss.backward()
             optimizer.step()
             scheduler.step()
+            if average is not None:
+                average.update_parameters(network)
+    if average is not None:
+        network = average.module
     if hasattr(optimizer, "finish"):
         optimizer.finish()
     network.eval()
@@ -86,16 +138,26 @@ def run(splits: tuple[data.Split, data.Split], task: dict[str, Any]) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--networks", nargs="+", default=["lenet", "mnistfc"])
-    parser.add_argument("--data", nargs="+", default=["mnist", "cifar10"])
+    parser.add_argument("--data", nargs="+", default=["mnist", "turned", "cifar10"])
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--part", type=int, default=1, help="one in so many of the training images")
     parser.add_argument("--optimizers", nargs="+", default=list(OPTIMIZERS))
     parser.add_argument("--schedules", nargs="+", default=list(SCHEDULES))
+    parser.add_argument("--name", default="swap", help="of the file in results/bench")
     chosen = parser.parse_args()
-    path = RESULTS / f"{NAME}.json"
+    path = RESULTS / f"{chosen.name}.json"
     runs = json.loads(path.read_text())["runs"] if path.exists() else []
     tasks = [
-        {"data": d, "network": n, "epochs": chosen.epochs, "schedule": s, "optimizer": o, "seed": seed}
+        {
+            "data": d,
+            "network": n,
+            "epochs": chosen.epochs,
+            "part": chosen.part,
+            "schedule": s,
+            "optimizer": o,
+            "seed": seed,
+        }
         for seed in chosen.seeds
         for d in chosen.data
         for n in chosen.networks
@@ -109,8 +171,8 @@ def main() -> None:
         if task["data"] not in loaded:
             loaded = {task["data"]: images(task["data"])}
         runs.append({**task, "validation error, %": run(loaded[task["data"]], task)})
-        write(NAME, {"command": "python benchmarks/swap.py", "runs": runs})
-    keys = ("data", "network", "epochs", "schedule")
+        write(chosen.name, {"command": "python benchmarks/swap.py", "runs": runs})
+    keys = ("data", "part", "network", "epochs", "schedule")
     rows: dict[tuple[Any, ...], dict[str, list[float]]] = {}
     for there in runs:
         row = rows.setdefault(tuple(there[key] for key in keys), {})

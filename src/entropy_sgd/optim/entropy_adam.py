@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 import torch
 
@@ -10,6 +10,13 @@ from entropy_sgd import arguments
 from entropy_sgd.optim import scoping
 from entropy_sgd.optim.local_entropy import LocalEntropy, Params
 from entropy_sgd.optim.options import check_rate
+
+PAPER: dict[str, Any] = {
+    **{"lr": 1e-2, "betas": (0.5, 0.999), "weight_decay": 0.0},
+    **{"L": 5, "inner_lr": 0.1, "inner_momentum": 0.9, "inner_nesterov": True, "inner_state": "reset"},
+    **{"gamma": 1e-2, "noise": 1e-4, "alpha": 0.75, "anneal": "outer"},
+}
+"""Section 5.4.2."""
 
 
 class EntropyAdam(LocalEntropy):
@@ -104,6 +111,11 @@ class EntropyAdam(LocalEntropy):
             state_dtype=state_dtype,
             anneal=anneal,
         )
+
+    @classmethod
+    def paper(cls, params: Params, **options: Any) -> Self:
+        """The settings of Section 5.4.2, for the char-LSTM; `options` change some of them."""
+        return cls(params, **{**PAPER, **options})
 
     def _check_group(self, group: dict[str, Any]) -> None:
         super()._check_group(group)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 import torch
 
@@ -10,6 +10,13 @@ from entropy_sgd import arguments
 from entropy_sgd.optim import scoping
 from entropy_sgd.optim.local_entropy import LocalEntropy, Params
 from entropy_sgd.optim.options import check_rate
+
+PAPER: dict[str, Any] = {
+    **{"lr": 1.0, "momentum": 0.9, "nesterov": True, "weight_decay": 0.0},
+    **{"L": 20, "inner_lr": 0.1, "inner_momentum": 0.9, "inner_nesterov": True, "inner_state": "reset"},
+    **{"gamma": scoping.Exponential(1e-4, 1e-3), "noise": 1e-4, "alpha": 0.75, "anneal": "outer"},
+}
+"""Section 5.2, for the networks on MNIST."""
 
 
 class EntropySGD(LocalEntropy):
@@ -108,6 +115,14 @@ class EntropySGD(LocalEntropy):
             state_dtype=state_dtype,
             anneal=anneal,
         )
+
+    @classmethod
+    def paper(cls, params: Params, **options: Any) -> Self:
+        """The settings of Section 5.2; `options` change some of them.
+
+        They need normalised layers and a long run: the outer momentum multiplies the step to mu by up to ten.
+        """
+        return cls(params, **{**PAPER, **options})
 
     def _check_group(self, group: dict[str, Any]) -> None:
         super()._check_group(group)

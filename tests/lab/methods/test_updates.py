@@ -145,12 +145,14 @@ def test_swa_is_the_mean_of_evenly_spaced_weights_at_a_constant_rate():
     close(found[1], judged)
 
 
-def test_ema_is_the_exponential_mean_from_the_first_step_on():
+@pytest.mark.parametrize("warmup", [True, False])
+def test_ema_is_the_exponential_mean_from_the_first_step_on(warmup: bool):
     mean, judged = None, []
-    for x in sgd():
-        mean = x if mean is None else 0.8 * mean + 0.2 * x
+    for t, x in enumerate(sgd()):
+        decay = min(0.8, (1 + t) / (10 + t)) if warmup else 0.8
+        mean = x if mean is None else decay * mean + (1 - decay) * x
         judged.append(mean)
-    found = trained("ema", decay=0.8)
+    found = trained("ema", decay=0.8, warmup=warmup)
     close(found[0], sgd())
     close(found[1], judged)
 

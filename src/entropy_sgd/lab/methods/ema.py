@@ -1,6 +1,7 @@
 """Exponential moving average of SGD's weights: `torch.optim.swa_utils.AveragedModel`.
 
-m = decay m + (1 - decay) x    after every step, from m = x after the first; m is judged
+m = d m + (1 - d) x    after every step, from m = x after the first; m is judged
+d = min(decay, (1 + t) / (10 + t))    after t averaged steps, so that a short run forgets its start as well
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ class EMAOptions(sgd.SGDOptions):
 
     decay: float = 0.999
     """Weight of the average so far; 1 / (1 - decay) steps are remembered."""
+    warmup: bool = True
+    """A lower decay at first, (1 + t) / (10 + t) after t steps, so that the initial weights are forgotten."""
 
 
 class EMA(Method[EMAOptions]):
@@ -37,9 +40,14 @@ class EMA(Method[EMAOptions]):
 
     def build(self, options: EMAOptions, model: nn.Module, *, seed: int, steps: int) -> Any:
         import torch
-        from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+        from torch.optim.swa_utils import AveragedModel
 
-        rule: Any = get_ema_multi_avg_fn(options.decay)  # pyright: ignore[reportUnknownVariableType]
+        def rule(averages: Any, weights: Any, count: Any) -> None:
+            steps = int(count)
+            decay = min(options.decay, (1 + steps) / (10 + steps)) if options.warmup else options.decay
+            with torch.no_grad():
+                torch._foreach_lerp_(averages, weights, 1 - decay)  # pyright: ignore[reportPrivateUsage]
+
         average = AveragedModel(model, multi_avg_fn=rule)
         optimizer = torch.optim.SGD(model.parameters(), **options.keywords())
         return Averaging(optimizer, model, average, lambda step: True)

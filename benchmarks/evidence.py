@@ -1,0 +1,174 @@
+"""Draws the tables and figures of docs/evidence.md from results/tournament and results/bench/swap*.json.
+
+    python benchmarks/evidence.py [--check]
+
+`--check` writes nothing and exits with 1 if the page is out of date.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+import sys
+from pathlib import Path
+from typing import Any
+
+from tournament_field import ENTRANTS, TASKS
+
+from entropy_sgd.lab.comparison.seeds import paired_difference, spread
+
+ROOT = Path(__file__).parents[1]
+PAGE, IMAGES = ROOT / "docs" / "evidence.md", ROOT / "docs" / "images"
+TOURNAMENT, BENCH = ROOT / "results" / "tournament", ROOT / "results" / "bench"
+END = "<!-- end -->"
+WORKS = 1.2
+"""A trial whose error is within this factor of the best of its entrant counts as one that works."""
+
+
+def played(name: str) -> dict[str, Any] | None:
+    path = TOURNAMENT / f"{name}.json"
+    return json.loads(path.read_text()) if path.exists() else None
+
+
+def tests(entry: dict[str, Any]) -> dict[int, float]:
+    """What fresh seeds gave, by seed; none at all if one of them has no result."""
+    values = entry.get("test", [])
+    return {} if any(value is None for value in values) else dict(enumerate(values))
+
+
+def mean(values: dict[int, float]) -> float:
+    return statistics.fmean(values.values()) if values else math.inf
+
+
+def less(values: dict[int, float], baseline: dict[int, float]) -> str:
+    """The mean difference, seed by seed, with its 95 % interval."""
+    found = paired_difference(values, baseline)
+    if found is None:
+        return ""
+    return f"{found.mean:+.2f}" + ("" if found.margin is None else f" ± {found.margin:.2f}")
+
+
+def tournament(name: str) -> str:
+    """The table of one task, best first."""
+    record = played(name)
+    if record is None:
+        return "Not run yet."
+    entries = record["entrants"]
+    baseline = tests(entries.get("SGD", {}))
+    lines = [
+        "| | test error, % ± sd | less SGD's (95 %) | validation, best trial | trials diverged | work |",
+        "|---|---|---|---|---|---|",
+    ]
+    for rank, title in enumerate(sorted(entries, key=lambda title: mean(tests(entries[title]))), 1):
+        entry, values = entries[title], tests(entries[title])
+        found = [trial["validation"] for trial in entry["trials"]]
+        done = [value for value in found if value is not None]
+        shown = (
+            "a seed diverged"
+            if not values
+            else f"{mean(values):.2f} ± {spread([*values.values()]).deviation:.2f}"
+        )
+        row = (
+            f"{rank}. {title}",
+            shown,
+            "" if title == "SGD" else less(values, baseline),
+            f"{min(done):.2f}" if done else "none",
+            f"{len(found) - len(done)} of {len(found)}",
+            f"{sum(value <= WORKS * min(done) for value in done)}",
+        )
+        lines.append(f"| {' | '.join(row)} |")
+    absent = [title for title in TASKS[name].entrants if title not in entries]
+    if absent:
+        lines += ["", f"Not run yet: {', '.join(absent)}."]
+    return "\n".join(lines)
+
+
+def swap(name: str, baseline: str) -> str:
+    """Mean difference from the baseline, seed by seed, for each place."""
+    path = BENCH / f"{name}.json"
+    if not path.exists():
+        return "Not run yet."
+    places: dict[tuple[Any, ...], dict[str, dict[int, float]]] = {}
+    for run in json.loads(path.read_text())["runs"]:
+        place = tuple(run[key] for key in ("data", "network", "part", "epochs", "schedule"))
+        seeds = places.setdefault(place, {}).setdefault(run["optimizer"], {})
+        seeds[run["seed"]] = run["validation error, %"]
+    order = [title for title in dict.fromkeys(t for by in places.values() for t in by) if title != baseline]
+    lines = [
+        f"| data, network, images, epochs, schedule | seeds | {baseline} | {' | '.join(order)} |",
+        f"|---|---|---|{'---|' * len(order)}",
+    ]
+    for (data, network, part, epochs, schedule), by in sorted(places.items()):
+        if baseline not in by:
+            continue
+        cells = [str(len(by[baseline])), f"{mean(by[baseline]):.2f}"]
+        cells += [less(by.get(title, {}), by[baseline]) for title in order]
+        images = "all" if part == 1 else f"1/{part}"
+        lines.append(f"| {data}, {network}, {images}, {epochs}, {schedule} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def figure(name: str) -> None:
+    """Validation error of all trials against the learning rate, an entrant a panel."""
+    from matplotlib.figure import Figure
+
+    record = played(name)
+    if record is None:
+        return
+    titles = [title for title in TASKS[name].entrants if title in record["entrants"]]
+    columns = 4
+    rows = -(-len(titles) // columns)
+    drawn = Figure(figsize=(2.4 * columns, 1.9 * rows), layout="constrained")
+    axes = drawn.subplots(rows, columns, sharey=True, squeeze=False).flat
+    values = [t["validation"] for e in record["entrants"].values() for t in e["trials"]]
+    low = min(value for value in values if value is not None)
+    for axis, title in zip(axes, titles, strict=False):
+        rate = "inner_lr" if "inner_lr" in ENTRANTS[title].search else "lr"
+        trials = record["entrants"][title]["trials"]
+        good = [(t["options"][rate], t["validation"]) for t in trials if t["validation"] is not None]
+        axis.loglog([x for x, _ in good], [y for _, y in good], "o", markersize=4)
+        failed = [t["options"][rate] for t in trials if t["validation"] is None]
+        axis.loglog(failed, [90] * len(failed), "x", color="tab:red")
+        axis.set_title(title, fontsize=8)
+        axis.set_ylim(0.9 * low, 100)
+        axis.tick_params(labelsize=7)
+    for axis in list(axes)[len(titles) :]:
+        axis.remove()
+    drawn.supxlabel("learning rate (inner_lr for the methods around Algorithm 1)", fontsize=8)
+    drawn.supylabel("validation error, %", fontsize=8)
+    IMAGES.mkdir(exist_ok=True)
+    drawn.savefig(IMAGES / f"tournament-{name}.png", dpi=120, metadata={"Software": None})
+
+
+def sections() -> dict[str, str]:
+    """By the mark that opens them."""
+    found = {f"<!-- tournament {name} -->": tournament(name) for name in TASKS}
+    found["<!-- swap -->"] = swap("swap", "SGD")
+    found["<!-- swap_adam -->"] = swap("swap_adam", "Adam")
+    return found
+
+
+def replaced(page: str) -> str:
+    """The page with its sections drawn anew."""
+    for mark, text in sections().items():
+        before, found, rest = page.partition(mark)
+        if found:
+            page = f"{before}{mark}\n{text}\n{END}{rest.partition(END)[2]}"
+    return page
+
+
+def main() -> int:
+    """Exit code 1 if `--check` finds the page out of date."""
+    page = PAGE.read_text(encoding="utf-8")
+    new = replaced(page)
+    if sys.argv[1:] == ["--check"]:
+        return int(new != page)
+    PAGE.write_text(new, encoding="utf-8")
+    for name in TASKS:
+        figure(name)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
