@@ -120,7 +120,8 @@ def test_a_missing_run_is_answered_with_names_that_exist(capsys, tmp_path, monke
         for command in (["report"], ["spectrum", "--method", "lanczos"], ["landscape"]):
             code, text = call(capsys, *command, typed)
             assert code == 2
-            assert text == f"error: {typed} does not exist. Did you mean {meant}?\n"
+            told = f"{typed} is not the folder of a run: it does not exist. Did you mean {meant}?"
+            assert text == f"error: {told}\n"
     for typed in ("zzzzzz", "a" * 5000, "nul\0", "/"):
         code, text = call(capsys, "report", typed)
         assert code == 2

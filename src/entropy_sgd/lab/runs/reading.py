@@ -81,7 +81,7 @@ def _config(path: Path) -> Record:
             f"{path / ASIDE} back"
         )
     if not path.exists():
-        raise LabError(f"{path} does not exist{hint(path)}")
+        raise LabError(f"{path} is not the folder of a run: it does not exist{hint(path)}")
     config = read_json(path / CONFIG)
     require(path / CONFIG, config, {"settings": dict, "environment": dict})
     return config
