@@ -41,6 +41,7 @@ PRECIOUS = {
     "finished": ("config.json", "summary.json", "weights.pt"),
     "stopped": ("config.json", "checkpoint.pt"),
     "both": ("config.json", "comparison.json", "sgd-seed0/weights.pt", "adam-seed0/weights.pt"),
+    "tuned": ("config.json", "tune.json", "sgd-trial0-seed0/weights.pt", "sgd-trial1-seed0/weights.pt"),
 }
 OWN = """
 import torch
@@ -179,14 +180,17 @@ def prepare(root: Path, run: Callable[[Path, list[str]], Outcome] = run) -> None
                 (root / name / f"{part}-{kind}-ubyte").write_bytes(start + array.tobytes())
     (root / "text.txt").write_bytes(bytes(32 + (i * i // 7 + i // 3) % 40 for i in range(2000)))
     (root / "own.py").write_text(OWN)
+    shutil.copytree(RESULT.parent / "paper", root / "kept")
     os.mkfifo(root / "pipe")
     train = ["train", "small-mnistfc/sgd", *cases.TINY, "--checkpoint-seconds", "0"]
     measured = ["finished", "--samples", "20", "--probes", "2", "--steps", "3", "--out"]
     both = ["compare", "small-mnistfc", "--methods", "sgd", "adam", "--seeds", "0", "--out", "both", "--set"]
+    tune = ["tune", "small-mnistfc", "--methods", "sgd", *cases.TUNE, "--out", "tuned"]
     for words in (
         [*train, "--out", "finished"],
         [*train, "--out", "stopped"],
         [*both, *cases.SET],
+        tune,
         ["spectrum", *measured, "spectra/lanczos.json", "--method", "lanczos"],
         ["spectrum", "finished", "--samples", "20", "--method", "exact", "--out", "spectra/exact.json"],
         ["local-entropy", *measured, "spectra/entropy.json", "--gamma", "10"],
@@ -226,6 +230,7 @@ def load() -> None:
     import matplotlib.backends.backend_pdf
     import matplotlib.backends.backend_svg
     import matplotlib.figure
+    import optuna  # noqa: F401
     import pytorch_optimizer  # noqa: F401
     import scipy.stats  # noqa: F401
     import torch
@@ -239,8 +244,11 @@ def load() -> None:
     from entropy_sgd.lab.cli.report import Report
     from entropy_sgd.lab.cli.train import Train
     from entropy_sgd.lab.comparison import comparison  # noqa: F401
+    from entropy_sgd.lab.paper import page as paper  # noqa: F401
     from entropy_sgd.lab.report import page  # noqa: F401
+    from entropy_sgd.lab.slices import write  # noqa: F401
     from entropy_sgd.lab.spectra import figures, flatness, measure  # noqa: F401
+    from entropy_sgd.lab.tuning import show  # noqa: F401
 
     for name in COMMANDS:
         command(name)

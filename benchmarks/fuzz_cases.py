@@ -20,6 +20,7 @@ TEXT = [
     *("--threads", "1", "--device", "cpu"),
 ]
 SET = "data=idx:images batch-size=8 epochs=1 threads=1 statistics-samples=20".split()  # noqa: SIM905
+TUNE = ["--trials", "2", "--rates", "1", "--budget", "0.5", "--set", *SET]
 METHODS = (
     *("sgd", "adam", "adamw", "entropy-sgd", "entropy-adam", "local-entropy"),
     *("sgld", "sam", "asam", "swa", "ema", "lookahead", "schedule-free"),
@@ -69,7 +70,51 @@ OPTIONS = {
     "--out": "finished stopped new text.txt images nowhere/in/there",
 }
 """Options of `train`, and values that can be right."""
-FLAGS = ("--resume", "--overwrite", "--final", "--help", "--channels-last", "--sum-over-time")
+OTHER_OPTIONS = {
+    "tune": {
+        "--trials": "1 2",
+        "--rates": "0 1 2",
+        "--within": "1.2 2",
+        "--sampler": "sobol random tpe",
+        "--sampler-seed": "0 3",
+        "--seeds": "0 1",
+        "--methods": "sgd adam entropy-sgd local-entropy",
+        "--budget": "0.5",
+        "--jobs": "1",
+        "--set": "batch-size=4 sgd:optimizer.lr=0.1 sgd:optimizer.lr=nan adam:epochs=1 network=lenet foo=1",
+        "--out": "tuned both finished new text.txt",
+    },
+    "compare": {
+        "--seeds": "0 1",
+        "--methods": "sgd adam",
+        "--jobs": "1",
+        "--budget": "0.5",
+        "--set": "batch-size=4 sgd:optimizer.lr=0.1 epochs=0.5",
+    },
+    "landscape": {
+        "--on": "line plane trajectory",
+        "--points": "3 4",
+        "--radius": "1 0.1",
+        "--samples": "1 20",
+        "--batch": "1 7",
+        "--seed": "0 5",
+        "--out": "slices finished text.txt new/in/there",
+    },
+    "paper": {
+        "--results": "kept spectra finished text.txt nowhere",
+        "--spectra": "spectra slices nowhere text.txt",
+        "--out": "page.html page.md page.pdf kept text.txt nowhere/page.html",
+        "--runs": "new finished text.txt",
+        "--jobs": "1",
+        "--data-dir": "nowhere images",
+    },
+    "report": {"--measured": "spectra slices nowhere text.txt", "--out": "page page.html page.pdf text.txt"},
+}
+"""Those of other commands."""
+FLAGS = (
+    *("--resume", "--overwrite", "--final", "--help", "--channels-last", "--sum-over-time"),
+    *("--json", "--json", "--maximize", "--minimize"),
+)
 VALUES = [
     *(
         "nan",
@@ -149,15 +194,46 @@ COMMANDS: list[str] = [
     "flatness spectra --out table.json",
     "figures spectra --out figures",
     "valley --out valley.png",
-    "tune small-mnistfc --methods sgd --trials 2 --budget 0.5 --set {set} --out new",
-    "compare small-mnistfc --methods sgd --seeds 0 --set {set} --out both --json --resume",
-    "report finished --json --out page.html",
-    "data list --json",
-    "paper --out page",
-    "completion bash",
     "--version",
     "",
 ]
+LATER: list[str] = [
+    *["tune small-mnistfc --methods {method} sgd {tune} --out new"] * 3,
+    "tune small-mnistfc --methods sgd adam --trials 2 --sampler tpe --rates 0 --set {set} --out new",
+    *["tune small-mnistfc --methods sgd {tune} --out tuned --resume"] * 2,
+    "tune small-mnistfc --methods sgd --trials 1 --rates 1 --budget 0.5 --set {set} --out tuned --overwrite",
+    "tune own.py --methods sgd {method} --trials 1 --rates 2 --budget 1 --out new",
+    "tune own.py --methods sgd --trials 1 --out tuned --json",
+    "train own.py --method {method} --epochs 1 --out new --json",
+    "compare small-mnistfc --methods sgd adam --seeds 0 --set {set} --out both --json --resume",
+    "compare own.py --methods sgd {method} --seeds 0 1 --budget 1 --out new --json",
+    "report finished both --json --out page.html",
+    "report tuned --out page",
+    "data list --json",
+    "data verify --json --data-dir images",
+    "spectrum finished --method lanczos --samples 20 --probes 2 --steps 3 --out spectra/lanczos.json --json",
+    "local-entropy both --gamma 10 --samples 20 --probes 2 --steps 3 --out spectra/new --json",
+    "flatness spectra --out table.json --json",
+    "landscape finished --json --samples 20 --points 3 --out slices",
+    "landscape both/sgd-seed0 both/adam-seed0 --samples 20 --points 5 --out slices",
+    "landscape finished both --on plane --radius 0.5 --samples 20 --batch 7 --points 3 --seed 3 --out new",
+    "landscape finished --on trajectory --samples 20 --points 3 --out new",
+    "landscape both --on line --samples 20 --points 5 --out slices --overwrite",
+    "paper --results kept --spectra spectra --out page.html",
+    "paper --results kept --spectra nowhere --out page.md --json",
+    "paper keep finished --results kept",
+    "paper keep both --results kept --overwrite --json",
+    "paper run mnistfc --results kept --runs new --data-dir nowhere --jobs 1",
+    "paper run --results nowhere --runs new --data-dir images --jobs 1",
+    "completion bash",
+    "completion zsh --json",
+    "completion words train small-mnistfc/{method} --optimizer.",
+    "completion words tune small-mnistfc --methods sgd --sampler",
+    "completion words train own.py --method {method} --",
+    "completion words paper run m",
+    "completion words data fetch",
+]
+"""Commands beyond training, comparing and measuring: tune, landscape, paper, completion, and --json."""
 
 Case = tuple[str, list[str], Callable[[Path], None]]
 """What is tried in a word, the command, and what is done to the folder before."""
@@ -168,7 +244,7 @@ def nothing(root: Path) -> None:
 
 
 def expand(rng: random.Random, template: str) -> list[str]:
-    parts = {"{method}": [rng.choice(METHODS)], "{tiny}": TINY, "{text}": TEXT, "{set}": SET}
+    parts = {"{method}": [rng.choice(METHODS)], "{tiny}": TINY, "{text}": TEXT, "{set}": SET, "{tune}": TUNE}
     words: list[str] = []
     for word in template.split():
         name = next((name for name in parts if name in word), None)
@@ -199,8 +275,9 @@ def mutate(rng: random.Random, words: list[str]) -> list[str]:
     at = rng.randrange(len(words)) if words else 0
     match rng.randrange(10):
         case 0 | 1 | 2:
-            option = rng.choice(list(OPTIONS))
-            value = rng.choice(VALUES) if rng.random() < 0.5 else rng.choice(OPTIONS[option].split())
+            known = OTHER_OPTIONS.get(words[0], OPTIONS) if words and rng.random() < 0.7 else OPTIONS
+            option = rng.choice(list(known))
+            value = rng.choice(VALUES) if rng.random() < 0.5 else rng.choice(known[option].split())
             words += [option, value] if rng.random() < 0.8 else [f"{option}={value}"]
         case 3:
             words.append(rng.choice(FLAGS))
@@ -219,7 +296,7 @@ def mutate(rng: random.Random, words: list[str]) -> list[str]:
 
 
 def command_line(rng: random.Random) -> Case:
-    words = expand(rng, rng.choice(COMMANDS))
+    words = expand(rng, rng.choice(COMMANDS if rng.random() < 0.6 else LATER))
     for _ in range(rng.choice((0, 1, 1, 1, 2, 2, 3))):
         words = mutate(rng, words)
     return "command", words, nothing
@@ -248,6 +325,13 @@ RUN_FILES = [
         "spectra/entropy.json",
         "slices/small-mnistfc-sgd-seed0-plane.json",
     ),
+    *(
+        "tuned/config.json",
+        "tuned/tune.json",
+        "tuned/sgd-trial0-seed0/summary.json",
+        "tuned/sgd-trial1-seed0/checkpoint.pt",
+        "kept/mnistfc-adam-seed0.json",
+    ),
 ]
 AFTER = [
     "train small-mnistfc/sgd {tiny} --out finished --resume",
@@ -263,13 +347,21 @@ AFTER = [
     "figures spectra --out figures",
     "report finished --measured spectra slices --out page.html",
     "landscape finished --samples 20 --points 5 --out slices",
+    "tune small-mnistfc --methods sgd {tune} --out tuned --resume",
+    "tune small-mnistfc --methods sgd --trials 1 --rates 0 --budget 0.5 --set {set} --out tuned --overwrite",
+    "report tuned --out page.html --json",
+    "paper --results kept --spectra spectra --out page.html",
+    "paper keep finished --results kept --json",
+    "paper run mnistfc --results kept --runs new --data-dir nowhere --jobs 1",
 ]
 READ_BY = {
-    "finished/": (0, 1, 4, 6, 8),
+    "finished/": (0, 1, 4, 6, 8, 12, 17),
     "stopped/": (2,),
     "both/": (3, 5, 7),
-    "spectra/": (6, 8, 9, 10, 11),
+    "spectra/": (6, 8, 9, 10, 11, 16),
     "slices/": (11, 12),
+    "tuned/": (13, 14, 15),
+    "kept/": (16, 18),
 }
 """Which of `AFTER` read a file."""
 ODD: list[Any] = [None, True, 0, -1, 1e300, 10**400, "text", "", [], {}, [[]], {"a": {}}, "nan", "\u0000γ"]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Sequence
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; Ctrl-C while Python still imports it ends it as Ctrl-C later on does."""
+    """The command; Ctrl-C while Python imports it or cleans up prints no traceback either."""
     try:
         from entropy_sgd.lab import cli
 
@@ -15,6 +16,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
+    finally:
+        if arguments is None:  # the process is about to end: there is nothing left to interrupt
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 if __name__ == "__main__":

@@ -62,7 +62,8 @@ assert not heavy, heavy
         (["trian"], "train"),
         (["train"], "lenet/"),
         (["train", "lenet/entropysgd"], "entropy-sgd"),
-        (["train", "lennet/adam"], "lenet"),
+        (["train", "lennet/adam"], "no network is called 'lennet'. Did you mean lenet or small-lenet"),
+        (["train", "mine.py/sgd"], "entropy-sgd train mine.py --method sgd"),
         (["train", "demo/sgd", "--batch-sise", "3"], "--batch-size"),
         (["train", "demo/sgd", "--optimizer.learning-rate", "3"], "--optimizer"),
         (["train", "demo/sgd", "--batch-size", "many"], "many"),
@@ -71,12 +72,17 @@ assert not heavy, heavy
         (["train", "demo/sgd", "--threads", "0"], "threads"),
         (["train", "char-lstm/adam", "--data", "digits", "--compile", "True"], "True"),
         (["train", "demo/sgd", "--optimizer.lr", "-1"], "-1"),
-        (["train", "demo/sgd", "--resume", "--overwrite"], "exclude"),
+        (["train", "demo/sgd", "--resume", "--overwrite"], "cannot be used together"),
         (["compare", "lennet"], "lenet"),
         (["compare", "demo", "--optimizers", "sgd", "adan"], "adam"),
         (["compare", "demo", "--set", "compile=maybe"], "maybe"),
         (["compare", "demo", "--set", "batch-size"], "FIELD=VALUE"),
-        (["compare", "demo", "--set", "batch-sise=3"], "--batch-size"),
+        (["compare", "demo", "--set", "batch-sise=3"], "Did you mean batch-size"),
+        (["tune", "demo", "--set", "batch-sise=3"], "entropy-sgd train demo --method sgd --help shows all"),
+        (["compare", "demo", "--set", "metric=error"], "no field is called 'metric'"),
+        (["compare", "demo", "--jobs", "0"], "jobs must be at least 1, got 0"),
+        (["tune", "demo", "--jobs", "-2"], "jobs must be at least 1, got -2"),
+        (["paper", "run", "--jobs", "0"], "jobs must be at least 1, got 0"),
         (["compare", "demo", "--set", "lion:batch-size=3"], "lion"),
         (["compare", "demo", "--set", "sgd:batch-size=3"], "equal batches"),
         (["report", "nowhere"], "nowhere"),
@@ -92,6 +98,74 @@ def test_mistakes_are_answered_in_one_message_with_the_closest_names(
     assert code == 2
     assert expected in text
     assert "Traceback" not in text
+
+
+def test_a_typo_is_not_answered_with_a_wall_of_text(capsys):
+    for arguments in (["train", "lenett/sgd"], ["compare", "lenett"], ["train", "file.py/sgd"]):
+        code, text = call(capsys, *arguments)
+        assert code == 2
+        assert len(text) < 200
+
+
+def test_a_missing_run_is_answered_with_names_that_exist(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("lenet-sgd-seed0", "lenet-adam-seed0", "other"):
+        (tmp_path / "runs" / name).mkdir(parents=True)
+    for typed, meant in (
+        ("runs/lenet-sgd-sed0", "runs/lenet-sgd-seed0 or runs/lenet-adam-seed0"),
+        ("lenet-sgd-seed0", "runs/lenet-sgd-seed0"),
+        ("rusn/other", "runs/other"),
+        (str(tmp_path / "runs" / "othr"), str(tmp_path / "runs" / "other")),
+    ):
+        for command in (["report"], ["spectrum", "--method", "lanczos"], ["landscape"]):
+            code, text = call(capsys, *command, typed)
+            assert code == 2
+            told = f"{typed} is not the folder of a run: it does not exist. Did you mean {meant}?"
+            assert text == f"error: {told}\n"
+    for typed in ("zzzzzz", "a" * 5000, "nul\0", "/"):
+        code, text = call(capsys, "report", typed)
+        assert code == 2
+        assert "Did you mean" not in text
+
+
+def test_a_help_shows_what_applies(capsys, tmp_path):
+    mine = tmp_path / "mine.py"
+    mine.write_text(
+        "import torch\n"
+        "from entropy_sgd.lab import Experiment\n"
+        "data = torch.zeros(8, 2), torch.zeros(8, 1)\n"
+        "def experiment():\n"
+        "    return Experiment(lambda: torch.nn.Linear(2, 1), data, data, torch.nn.functional.mse_loss)\n"
+    )
+    foreign = ("--network", "--data ", "--dropout", "--unroll", "--label-noise")
+    for arguments, hidden, shown in (
+        ([mine], foreign, ("--batch-size", "--optimizer.lr", "Other methods: adam,", "Not in the paper.")),
+        ([mine, "--method", "sam"], foreign, ("--batch-size", "--optimizer.rho")),
+        (
+            ["lenet/adam"],
+            ("--unroll", "--vocabulary"),
+            ("--network", "--dropout", "In the paper: Section 5.2"),
+        ),
+        (["char-lstm/adam"], ("--label-noise",), ("--network", "--unroll")),
+    ):
+        code, text = call(capsys, "train", *arguments, "--help")
+        assert code == 0
+        assert [option for option in hidden if option in text] == []
+        assert [part for part in shown if part not in text] == []
+
+
+def test_helps_show_no_empty_default_and_no_nested_brackets(capsys):
+    for command in (
+        ["paper", "run"],
+        ["paper"],
+        ["compare", "demo"],
+        ["tune", "demo"],
+        ["report"],
+        ["data", "verify"],
+    ):
+        _, text = call(capsys, *command, "--help")
+        assert "[[" not in text
+        assert "(default: )" not in text
 
 
 def test_missing_data_are_named_with_the_command_that_gets_them(capsys, tmp_path):
@@ -172,6 +246,18 @@ def test_the_module_is_the_command():
     )
     assert found.returncode == 2
     assert "Did you mean train" in found.stderr
+
+
+def test_ctrl_c_while_the_interpreter_cleans_up_prints_no_traceback():
+    program = """
+import atexit, os, signal, sys
+atexit.register(os.kill, os.getpid(), signal.SIGINT)
+from entropy_sgd.__main__ import main
+sys.argv = ["entropy-sgd", "--version"]
+sys.exit(main())
+"""
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (found.returncode, found.stderr) == (0, "")
 
 
 def test_the_valley_is_drawn(capsys, tmp_path):

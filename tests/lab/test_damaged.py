@@ -17,6 +17,8 @@ import pytest
 
 from entropy_sgd.lab import LabError
 from entropy_sgd.lab.cli import main
+from entropy_sgd.lab.paper import kept
+from entropy_sgd.lab.paper.rows import ROWS
 from entropy_sgd.lab.report import measured
 from entropy_sgd.lab.runs import checkpoint, reading
 from entropy_sgd.lab.runs.folder import RunFolder, Settings
@@ -65,7 +67,7 @@ def read_everything(root: Path) -> list[str]:
     """What all commands read of the files there; what is wrong, in words."""
     told: list[str] = []
     settings = {}
-    for folder in ("finished", "stopped", "both"):
+    for folder in ("finished", "stopped", "both", "tuned"):
         try:
             runs = reading.collect([root / folder])
             for run in runs:
@@ -90,6 +92,10 @@ def read_everything(root: Path) -> list[str]:
         flatness.tabulate(measurements.read([root / "spectra"], measurements.COMPARED))
     except LabError as error:
         told.append(str(error))
+    try:
+        kept.read(root / "kept", ROWS)
+    except LabError as error:
+        told.append(str(error))
     return told
 
 
@@ -100,7 +106,7 @@ def test_a_damaged_file_of_a_run_is_named_or_not_needed(prepared, tmp_path, file
     root = tmp_path / "root"
     for _ in range(4 if damage in ("entry", "entries", "contents", "bits") else 1):
         shutil.rmtree(root, ignore_errors=True)
-        for folder in ("finished", "stopped", "both", "spectra", "slices"):
+        for folder in ("finished", "stopped", "both", "tuned", "kept", "spectra", "slices"):
             shutil.copytree(prepared / folder, root / folder)
         cases.DAMAGES[damage](rng, root / file)
         told = read_everything(root)  # whatever is raised but a LabError fails the test
@@ -109,7 +115,7 @@ def test_a_damaged_file_of_a_run_is_named_or_not_needed(prepared, tmp_path, file
             assert told
 
 
-NOT_READ = ("comparison.json", "previous.pt", "weights.pt")
+NOT_READ = ("comparison.json", "tune.json", "previous.pt", "weights.pt")
 """Not read here: for people, for want of a better one, by measurements."""
 
 

@@ -228,6 +228,8 @@ def test_errors_in_its_use_are_a_sentence(tmp_path, capsys, monkeypatch, changes
 def test_what_is_typed_wrong_is_answered(own, capsys):
     for arguments, sentence in (
         (["train", "nowhere.py", "--method", "sgd"], "nowhere.py cannot be read"),
+        (["train", "mime.py", "--method", "sgd"], "Did you mean mine.py?"),
+        (["train", own, "--method", "sgd", "--sum-over-time"], "sum_over_time is decided in"),
         (["train", own], "--method is missing"),
         (["train", own, "--method"], "--method needs a value"),
         (["train", own, "--method", "sgdd"], "Did you mean sgd"),

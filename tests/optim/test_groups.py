@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 
 import pytest
 import torch
 from torch import nn
 
-from entropy_sgd import EntropySGD
+from entropy_sgd import SGLD, EntropyAdam, EntropySGD, LocalEntropy, scoping
 from entropy_sgd.optim import kernel_outer
 from problem import Problem
 
@@ -85,3 +86,37 @@ def test_parameters_added_later_join_in():
         optimizer.step()
     assert not torch.equal(params[2], start)
     assert optimizer.param_groups[1]["lr"] == 0.5
+
+
+@pytest.mark.parametrize(
+    ("make", "torch_optimizer"),
+    [
+        (EntropySGD, torch.optim.SGD),
+        (EntropyAdam, torch.optim.Adam),
+        (lambda params, **_: LocalEntropy(params, torch.optim.AdamW, {"lr": 1e-3}), torch.optim.AdamW),
+        (SGLD, None),
+    ],
+)
+def test_repr_shows_options_and_no_state(make, torch_optimizer):
+    layer = torch.nn.Linear(2, 1)
+    optimizer = make([{"params": [layer.weight]}, {"params": [layer.bias], "noise": 0.5}], lr=0.1)
+    known = set(inspect.signature(type(optimizer)).parameters)
+    if torch_optimizer is not None:  # its options are those of the outer loop
+        theirs = torch_optimizer([layer.weight]).defaults
+        known |= {*theirs, *(f"outer_{name}" for name in theirs)}
+    before = repr(optimizer)
+    lines = [line.strip().partition(": ") for line in before.splitlines()]
+    assert {name for name, colon, _ in lines if colon} <= known
+    assert ("noise", ": ", "0.5") in lines
+    assert before.startswith(f"{type(optimizer).__name__} (\nParameter Group 0\n")
+    for _ in range(3):
+        layer(torch.ones(1, 2)).sum().backward()
+        optimizer.step()
+    assert repr(optimizer) == before
+
+
+def test_repr_shows_the_schedule_of_gamma():
+    layer = torch.nn.Linear(2, 1)
+    assert "gamma: 0.25\n" in repr(EntropySGD(layer.parameters(), gamma=0.25))
+    schedule = scoping.Linear(1e-3, 1e-4)
+    assert f"gamma: {schedule!r}\n" in repr(EntropySGD(layer.parameters(), gamma=schedule))

@@ -38,6 +38,8 @@ def test_getting_started(capsys):
     names = run(ROOT / "docs/getting-started.md", {})
     assert names["error"](names["flat"]) < 0.15  # of ten digits, 0.9 is chance
     assert "Entropy-SGD: eigenvalues from" in capsys.readouterr().out
+    flat, plain = (names["training_loss"](names[name]) for name in ("flat", "plain"))
+    assert 0.7 * plain < flat <= plain  # compared at the same loss
 
 
 def test_readme():

@@ -42,12 +42,13 @@ class Interrupted(LabError):
         return Interrupted, (self.signum, str(self))  # replicas send it to the command that started them
 
 
-def unknown(kind: str, name: str, known: Iterable[str]) -> LabError:
-    """The error for an unknown name: it lists the closest names, then all of them."""
+def unknown(kind: str, name: str, known: Iterable[str], listed_by: str | None = None) -> LabError:
+    """The error for an unknown name: the closest names, then all of them, or the command that lists them."""
     known = list(known)
     close = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
     hint = f" Did you mean {' or '.join(close)}?" if close else ""
-    return LabError(f"no {kind} is called {name!r}.{hint} Known: {', '.join(known)}")
+    rest = f"{listed_by} shows all" if close and listed_by else f"Known: {', '.join(known)}"
+    return LabError(f"no {kind} is called {name!r}.{hint} {rest}")
 
 
 def __getattr__(name: str) -> Any:

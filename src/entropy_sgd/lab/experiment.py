@@ -20,10 +20,18 @@ from typing import Any
 
 from entropy_sgd.lab import LabError
 from entropy_sgd.lab.methods import Hints, get
+from entropy_sgd.lab.nearby import hint
 from entropy_sgd.lab.recipes import Drops, Family, Recipe, Source
 
 RESERVED = ("loss", "validation_loss", "training_loss", "step", "epoch", "lr", "seconds", "gamma", "angle")
 """Names of other measurements, which a metric cannot have."""
+
+
+DECIDED_IN_FILE = (
+    *("network", "data", "dropout", "batch_norm", "width", "vocabulary", "unroll", "sum_over_time"),
+    *("data_fraction", "label_noise", "data_seed"),
+)
+"""Fields of a recipe that are the file's to decide: as options they are refused."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +100,8 @@ def source(file: str | Path | Callable[[], Any]) -> Source:
     try:
         content = Path(path).read_bytes()
     except OSError as error:
-        raise LabError(f"the experiment {path} cannot be read: {error.strerror or error}") from error
+        meant = hint(Path(path)) if isinstance(error, FileNotFoundError) else ""
+        raise LabError(f"the experiment {path} cannot be read: {error.strerror or error}{meant}") from error
     return Source(str(Path(path).resolve()), name or "experiment", hashlib.sha256(content).hexdigest())
 
 

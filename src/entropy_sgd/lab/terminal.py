@@ -1,12 +1,14 @@
-"""Text that fits the terminal: tables in the widest form that has room, lines broken between their parts."""
+"""Text for a terminal: tables in the widest form that has room, broken lines, lines kept up to date."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Self
 
 from rich.cells import cell_len
-from rich.console import Console
+from rich.console import Console, RenderableType
+from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
@@ -39,6 +41,24 @@ def show(console: Console, forms: Sequence[Form]) -> None:
     for line in form.lines:
         table.add_row(*(Text(text) for text in line))
     console.print(table, highlight=False)
+
+
+class OnTerminal:
+    """Lines that are kept up to date on a terminal and gone at the end; elsewhere `_live` is None."""
+
+    def __init__(self, console: Console, lines: RenderableType = "") -> None:
+        self._live = (
+            Live(lines, console=console, auto_refresh=False, transient=True) if console.is_terminal else None
+        )
+
+    def __enter__(self) -> Self:
+        if self._live:
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live:
+            self._live.stop()
 
 
 def prose(console: Console, text: str) -> None:

@@ -28,6 +28,7 @@ from entropy_sgd.optim.options import (
     RULE_OPTIONS,
     check_group,
     check_state_dtype,
+    described,
     take_common,
 )
 from entropy_sgd.optim.outer_optimizer import OuterOptimizer
@@ -187,6 +188,12 @@ class LocalEntropy(Saving):
         """The outer optimizer. Its groups and state are this optimizer's."""
         assert self._outer is not None
         return self._outer.optimizer
+
+    def __repr__(self) -> str:
+        """As torch shows its optimizers: the options of each group, and no state."""
+        hidden = {*self._common_state, annealing.BASE} - {"rho"}  # the strength of a coupling is an option
+        shown = {"gamma": self._schedule} if not isinstance(self._schedule, scoping.Constant) else {}
+        return described(self, hidden, shown)
 
     def _check_group(self, group: dict[str, Any]) -> None:
         """Every option of the group is of its type and in its range."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -120,6 +120,24 @@ def take_common(
             )
         common[name] = given[0]
     return groups, common
+
+
+def described(optimizer: Optimizer, hidden: Iterable[str], shown: Mapping[str, Any]) -> str:
+    """The optimizer with its options, in the form of torch's `repr`.
+
+    Args:
+        optimizer: whose groups are shown.
+        hidden: entries of the groups that are no options but state.
+        shown: what to show in place of some entries.
+    """
+    left_out = {"params", "differentiable", *hidden}
+    lines = [f"{type(optimizer).__name__} ("]
+    for index, group in enumerate(optimizer.param_groups):
+        lines.append(f"Parameter Group {index}")
+        for name in sorted(set(group) - left_out):
+            if not name.startswith("outer_") or group[name]:  # of the outer optimizer, and not in use
+                lines.append(f"    {name}: {shown.get(name, group[name])}")
+    return "\n".join([*lines, ")"])
 
 
 # Options that many optimizers have: they do not tell one from another.

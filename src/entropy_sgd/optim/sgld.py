@@ -22,7 +22,7 @@ from entropy_sgd.optim import sharding
 from entropy_sgd.optim.bucket import gather, real
 from entropy_sgd.optim.local_entropy import Params
 from entropy_sgd.optim.noise import thermal
-from entropy_sgd.optim.options import complete_state_dict, take_common
+from entropy_sgd.optim.options import complete_state_dict, described, take_common
 
 
 class SGLD(Optimizer):
@@ -67,6 +67,10 @@ class SGLD(Optimizer):
             "t": 0,
         }
         super().__init__(params, defaults)
+
+    def __repr__(self) -> str:
+        """As torch shows its optimizers, without the count of steps."""
+        return described(self, ("t",), {})
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Adds a group; it joins the schedule at the step the others have reached."""

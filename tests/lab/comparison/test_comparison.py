@@ -12,7 +12,7 @@ from entropy_sgd.lab import Interrupted, LabError, recipes
 from entropy_sgd.lab.comparison.comparison import Comparison, run
 from entropy_sgd.lab.comparison.seeds import paired_difference, spread
 from entropy_sgd.lab.comparison.table import cells, tabulate
-from entropy_sgd.lab.jobs import running as module
+from entropy_sgd.lab.jobs import making as module
 
 
 @pytest.fixture

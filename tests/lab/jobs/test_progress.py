@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from entropy_sgd.lab import jobs, recipes
-from entropy_sgd.lab.jobs import lease
+from entropy_sgd.lab.jobs import lease, progress
 from entropy_sgd.lab.jobs.progress import Board, Overall, latest, roughly
 from entropy_sgd.lab.runs.folder import Settings
 
@@ -46,6 +46,31 @@ def test_time_left_is_that_of_the_same_recipe_shared_among_the_jobs(tmp_path):
         overall.end(index, finished(chosen[index], 100.0))
     assert overall.seconds_left() == pytest.approx(6 * 15)  # one left, which cannot be shared
     assert overall.line() == "4 of 5 runs ended, 1 running, about 90 s left in all".replace("90 s", "2 min")
+
+
+def test_time_left_counts_the_start_of_processes(tmp_path, monkeypatch):
+    clock = [1000.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: clock[0])
+    chosen = listed(tmp_path, "sgd", "sgd", "sgd", "sgd")
+    write(chosen[3].folder, 5.0, 20.0)  # of an earlier command
+    overall = Overall(chosen, 2)
+    overall.start(0)
+    overall.start(1)
+    clock[0] += 12  # 8 s until it trains, then 1 epoch in 4 s
+    write(chosen[0].folder, 1.0, 4.0)
+    overall.look([0, 1])
+    assert overall.seconds_left() == pytest.approx((9 * 4 + (8 + 40) + (8 + 40) + (8 + 40)) / 2)
+    clock[0] += 40  # 36 s for 9 epochs, 4 s to conclude
+    overall.end(0, finished(chosen[0], 40.0))
+    overall.start(3)
+    overall.look([1, 3])
+    assert overall.seconds_left() == pytest.approx(
+        (52 + 52 + 12 + 20) / 2
+    )  # the last one has 5 epochs behind it
+    clock[0] += 18
+    (chosen[3].folder / "metrics.jsonl").write_text('{"epoch": 6.0, "seconds": 24.0}\n')  # 14 s around 4
+    overall.look([1, 3])
+    assert overall.seconds_left() == pytest.approx((2 * (13 + 40) + 16) / 2)
 
 
 def test_half_lines_and_missing_files_are_passed_over(tmp_path):

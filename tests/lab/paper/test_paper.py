@@ -222,7 +222,7 @@ def test_a_band_is_mean_and_deviation_where_all_curves_are():
 def test_nonsense_is_refused(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     for arguments, message in (
-        (["paper", "rum"], "no action of paper is called 'rum'. Did you mean run?"),
+        (["paper", "rum"], "no paper action is called 'rum'. Did you mean run?"),
         (["paper", "run", "lennet"], "no row of the paper is called 'lennet'. Did you mean lenet or allcnn?"),
         (["paper", "keep"], "name at least one folder of a run"),
         (["paper", "--out", "paper.pdf"], "--out must end in .html or .md, got paper.pdf"),

@@ -68,7 +68,7 @@ def test_spectra_and_local_entropies_meet_in_one_table():
 def test_what_was_not_measured_alike_is_not_compared():
     with pytest.raises(LabError, match="samples cannot be compared: 9 for net/sgd, 8 for net/adam"):
         tabulate([measured("net/sgd", 0, 1.0), measured("net/adam", 0, 1.0, samples=8)])
-    with pytest.raises(LabError, match="seed 4 is there twice"):
+    with pytest.raises(LabError, match="seed 4 was found twice"):
         tabulate([measured("net/sgd", 4, 1.0), measured("net/sgd", 4, 2.0)])
     with pytest.raises(LabError, match="net/sgd that were trained differently"):
         tabulate([measured("net/sgd", 0, 1.0), measured("net/sgd", 1, 2.0, lr=0.2)])

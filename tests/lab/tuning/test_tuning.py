@@ -16,10 +16,10 @@ from entropy_sgd.lab.cli.compare import Compare, chosen_recipes
 from entropy_sgd.lab.cli.copying import compare_command, train_command
 from entropy_sgd.lab.cli.parse import find, parse, take
 from entropy_sgd.lab.cli.train import Train
-from entropy_sgd.lab.jobs import running
-from entropy_sgd.lab.tuning.show import table
+from entropy_sgd.lab.jobs import making
+from entropy_sgd.lab.tuning.show import rates_table, show, table
 from entropy_sgd.lab.tuning.space import Draws
-from entropy_sgd.lab.tuning.tuning import Tuning, run
+from entropy_sgd.lab.tuning.tuning import Found, Trial, Tuning, run
 
 FILE = """
 import torch
@@ -73,7 +73,7 @@ def results(path):
 
 def test_a_search_that_was_stopped_goes_on_to_the_same_trials(tuning, tmp_path, monkeypatch):
     whole = run(tuning, tmp_path / "whole", console=quiet())
-    original, calls = running.train, []
+    original, calls = making.train, []
 
     def train(*arguments, **options):
         calls.append(arguments)
@@ -81,7 +81,7 @@ def test_a_search_that_was_stopped_goes_on_to_the_same_trials(tuning, tmp_path, 
             raise Interrupted(2, "stopped")
         return original(*arguments, **options)
 
-    monkeypatch.setattr(running, "train", train)
+    monkeypatch.setattr(making, "train", train)
     with pytest.raises(Interrupted):
         run(tuning, tmp_path / "parts", console=quiet())
     with pytest.raises(LabError, match="--resume"):
@@ -122,6 +122,7 @@ def test_what_diverges_or_is_refused_is_a_result(tuning, tmp_path, monkeypatch):
     assert found.best is found.trials[2]
     shown = Console(file=io.StringIO(), width=80)
     shown.print(table([found], sgd))
+    shown.print(rates_table([found], sgd))
     assert max(len(line) for line in shown.file.getvalue().splitlines()) <= 80
 
 
@@ -185,5 +186,46 @@ def test_what_is_better_must_be_known_of_ones_own_metric(capsys, mine, tmp_path)
     assert main(command) == 2
     assert "--maximize or --minimize" in capsys.readouterr().err
     assert main([*command, "--maximize", "--minimize"]) == 2
-    assert "exclude each other" in capsys.readouterr().err
+    assert "cannot be used together" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+def test_names_that_look_like_mathematics_are_drawn_as_they_are(tmp_path, capsys):
+    mine = tmp_path / r"$\frac$.py"
+    mine.write_text(FILE + 'accuracy.__name__ = r"$\\frac$"\n')
+    out = tmp_path / r"out$\frac$"
+    options = ["--methods", "sgd", "--trials", "1", "--rates", "1", "--maximize", "--out", str(out)]
+    assert main(["tune", str(mine), *options]) == 0
+    assert (out / "sensitivity.png").stat().st_size > 0
+    assert main(["report", str(out), "--out", str(tmp_path / "report$")]) == 0
+
+
+def test_settings_at_the_edge_of_what_was_searched_are_told(tuning):
+    recipe = tuning.recipes[
+        0
+    ]  # sgd: lr from 0.001 to 1, momentum from 0 to 0.99, weight decay from 1e-6 to 1e-2
+
+    def trial(value, **options):
+        chosen = replace(recipe, optimizer=replace(recipe.optimizer, lr=options["lr"]))
+        return Trial(chosen, "sgd-trial0", {"momentum": 0.5, "weight_decay": 1e-4, **options}, [value])
+
+    def told(trials, rates):
+        found = Found(recipe, trials, rates, centre=trials[0])
+        found.best = min(found.line(), key=lambda each: each.value)
+        console = quiet()
+        show(console, [found], replace(tuning, rates=len(rates)))
+        return [line for line in console.file.getvalue().splitlines() if "edge" in line]
+
+    middle = trial(1.0, lr=0.1)
+    assert told([middle], []) == []
+    assert told([middle], [trial(2.0, lr=0.05), trial(2.0, lr=0.2)]) == []
+    assert told([middle], [trial(2.0, lr=0.05), trial(0.5, lr=0.2)]) == [
+        "sgd: lr 0.2 is at the edge of the rates tried, 0.05 to 0.2: --rates 4 tries more"
+    ]
+    assert told([trial(1.0, lr=0.99)], []) == [
+        "sgd: lr 0.99 is at the edge of its range, 0.001 to 1: widen it in lab/methods/sgd.py"
+    ]
+    beyond = told([trial(1.0, lr=0.99, weight_decay=1.1e-6)], [trial(2.0, lr=0.5), trial(2.0, lr=1.98)])
+    assert beyond == [  # larger rates were tried
+        "sgd: weight-decay 1.1e-06 is at the edge of its range, 1e-06 to 0.01: widen it in lab/methods/sgd.py"
+    ]

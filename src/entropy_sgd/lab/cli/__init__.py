@@ -33,7 +33,7 @@ COMMANDS = {
     "flatness": ("landscape", "spectra and local entropies by recipe, over seeds"),
     "figures": ("landscape", "the paper's Fig. 1 and Fig. 3 from measured spectra"),
     "paper": ("paper", "the paper's table and figures beside the runs of paper run"),
-    "completion": ("completion", "what TAB completes, for bash, zsh and fish"),
+    "completion": ("completion", "completion with TAB, for bash, zsh and fish"),
     "valley": ("report", "draw local entropy on the valleys of the paper's Fig. 2"),
 }
 """The module of each command, which has a function of its name, and what it does."""
@@ -69,7 +69,8 @@ def usage() -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    with streams(patient=bool(given) and given[0] in LONG):
+    asked = not given or bool({"-h", "--help"} & set(given))
+    with streams(patient=not asked and given[0] in LONG):
         return _run(given)
 
 

@@ -6,11 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-import tyro
-
 from entropy_sgd.lab import LabError
 from entropy_sgd.lab.cli import hints
-from entropy_sgd.lab.cli.parse import find, override, parse, recipe_list
+from entropy_sgd.lab.cli.parse import check_jobs, find, override, parse, recipe_list, several
 from entropy_sgd.lab.recipes import Family, Recipe
 from entropy_sgd.lab.recipes.family import at_equal_budgets
 
@@ -22,14 +20,14 @@ class Compare:
     The first method is the baseline: the table gives the others' paired difference to it over the seeds.
     """
 
-    methods: Annotated[tuple[str, ...], tyro.conf.arg(aliases=("--optimizers",))] = ()
+    methods: Annotated[tuple[str, ...], several("METHOD …", "--optimizers")] = ()
     """Methods to compare, the baseline first; by default those with a recipe of their own, or
     sgd, adam and entropy-sgd on your own file."""
-    seeds: tuple[int, ...] = (0, 1, 2)
-    """Seeds; each decides the same initial weights and order of the data for all methods."""
+    seeds: Annotated[tuple[int, ...], several("SEED …")] = (0, 1, 2)
+    """Seeds: all methods get the same initial weights and order of the data from each."""
     budget: float | None = None
     """Effective epochs for each run, into which drops and scoping are squeezed; by default the baseline's."""
-    set: Annotated[tuple[str, ...], tyro.conf.arg(metavar="[METHOD:]FIELD=VALUE …")] = ()
+    set: Annotated[tuple[str, ...], several("[METHOD:]FIELD=VALUE …")] = ()
     """Fields of all recipes, or of one method's, to change: batch-size=64 sgd:optimizer.lr=0.05"""
     out: Path | None = None
     """Folder of the comparison; by default runs/compare-NETWORK."""
@@ -44,10 +42,13 @@ class Compare:
     device: str = "auto"
     """cpu, cuda, cuda:1, …; auto takes a GPU if there is one."""
     jobs: int | None = None
-    """Runs at once, each in a process of its own with one thread, unless --set threads=N; by default as many
-    as there are cores, on a GPU one. The results are the same bits for any number."""
+    """Runs at once, each in a process of its own with one thread, unless --set threads=N; by default one per
+    core, or one on a GPU. The results are the same, bit for bit, for any number."""
     dask: str | None = None
     """Address of a Dask scheduler, tcp://HOST:8786, whose workers make the runs; they share the folder."""
+
+    def __post_init__(self) -> None:
+        check_jobs(self.jobs)
 
 
 @dataclass(frozen=True)
@@ -63,8 +64,11 @@ class Demo:
     """Start over."""
 
 
-def chosen_recipes(family: Family, options: Compare) -> list[Recipe]:
-    """The recipes to compare, changed as asked and brought to the same budget."""
+def chosen_recipes(family: Family, options: Compare, what: str | None = None) -> list[Recipe]:
+    """The recipes to compare, changed as asked and brought to the same budget.
+
+    `what` is the family as it was typed, for messages.
+    """
     names = options.methods or family.compared()
     chosen: list[Recipe] = []
     for name in dict.fromkeys(names):
@@ -79,7 +83,7 @@ def chosen_recipes(family: Family, options: Compare) -> list[Recipe]:
                 raise LabError(f"--set {change}: {target!r} is not among the methods {', '.join(names)}")
             elif target == name:
                 changes.append(rest)
-        chosen.append(override(family.recipe(name), changes, f"compare {family.name} --set"))
+        chosen.append(override(family.recipe(name), changes, what or family.name))
     return at_equal_budgets(chosen, options.budget)
 
 
@@ -96,7 +100,7 @@ def compare(arguments: list[str]) -> object:
     hints.refuse_fields(arguments[1:], Compare, family, "compare")
     described = hints.described(hints.of_compare(arguments[0]), Compare)
     options = parse(Compare, arguments[1:], f"compare {arguments[0]}", description=described)
-    chosen = chosen_recipes(family, options)
+    chosen = chosen_recipes(family, options, arguments[0])
 
     from entropy_sgd.lab.comparison.comparison import RESULT, Comparison, run
     from entropy_sgd.lab.runs.records import read_json

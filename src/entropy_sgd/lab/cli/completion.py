@@ -12,10 +12,10 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import tyro
 
-from entropy_sgd.lab import LabError, methods, recipes, unknown
+from entropy_sgd.lab import LabError, methods, recipes
 from entropy_sgd.lab import data as datasets
 from entropy_sgd.lab.cli import COMMANDS, command, output, parse
-from entropy_sgd.lab.experiment import is_file
+from entropy_sgd.lab.experiment import DECIDED_IN_FILE, is_file
 from entropy_sgd.lab.paper.rows import ROWS
 
 SCRIPTS = {
@@ -70,7 +70,7 @@ def completion(arguments: list[str]) -> object:
         for candidate in candidates(arguments[1:]):
             print(candidate)
     elif arguments[0] not in SCRIPTS:
-        raise unknown("shell with completion", arguments[0], SCRIPTS)
+        raise LabError(f"completion is for {', '.join(SCRIPTS)}, got {arguments[0]!r}")
     else:
         print(SCRIPTS[arguments[0]], end="")
     return None
@@ -118,13 +118,16 @@ def _options(name: str, rest: list[str]) -> list[Option]:
     """The options of a command, as it would read them after these words."""
     if name not in COMMANDS:
         return []
-    known = ["demo" if is_file(word) else word for word in rest[:1]]  # a file is not executed for this
+    own = bool(rest) and is_file(rest[0])
+    known = ["demo"] if own else rest[:1]  # a file is not executed for this
     method = [f"--method={rest[i + 1]}" for i, word in enumerate(rest[:-1]) if word == "--method"]
     try:
         with parse.asking():
             command(name)([*known, *method])
     except parse.Asked as asked:
-        return list(_fields(asked.kind, asked.default, ""))
+        found = list(_fields(asked.kind, asked.default, ""))
+        refused = [f"--{name.replace('_', '-')}" for name in DECIDED_IN_FILE] if own else []
+        return [option for option in found if option.name not in refused]
     except LabError:
         pass
     return []

@@ -11,7 +11,7 @@ import tyro
 
 from entropy_sgd.lab import LabError, unknown
 from entropy_sgd.lab import data as datasets
-from entropy_sgd.lab.cli.parse import parse, some
+from entropy_sgd.lab.cli.parse import parse, several, some
 
 DIGITS: dict[str, object] = {
     "name": "digits",
@@ -22,7 +22,7 @@ DIGITS: dict[str, object] = {
 
 @dataclass(frozen=True)
 class List:
-    """Show which data are where they are looked for."""
+    """Show which data are present."""
 
     data_dir: Path | None = None
     """Folder of the data; by default $ENTROPY_SGD_DATA, else the cache folder."""
@@ -40,10 +40,10 @@ class Fetch:
 
 @dataclass(frozen=True)
 class Verify:
-    """Check files against the SHA-256 their publishers' files have."""
+    """Check the files against the SHA-256 of those that were published."""
 
-    names: Annotated[tuple[str, ...], tyro.conf.Positional] = ()
-    """Names from `entropy-sgd data list`; by default all that are there."""
+    names: Annotated[tuple[str, ...], tyro.conf.Positional, several("[NAME …]")] = ()
+    """Names from `entropy-sgd data list`; by default all that are present."""
     data_dir: Path | None = None
     """Folder of the data; by default $ENTROPY_SGD_DATA, else the cache folder."""
 
@@ -127,7 +127,7 @@ def data(arguments: list[str]) -> object:
     elif not arguments:
         raise LabError(f"the action is missing. {usage}")
     elif arguments[0] not in ACTIONS:
-        raise unknown("action of data", arguments[0], ACTIONS)
+        raise unknown("data action", arguments[0], ACTIONS)
     else:
         return ACTIONS[arguments[0]][0](arguments[1:])
     return None

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict, field, fields, make_dataclass
+from typing import Annotated, get_type_hints
+
+import tyro
 
 from entropy_sgd.lab import LabError, methods
 from entropy_sgd.lab.cli.parse import recipe_list
-from entropy_sgd.lab.recipes import Family
+from entropy_sgd.lab.experiment import DECIDED_IN_FILE
+from entropy_sgd.lab.recipes import Family, Recipe
+from entropy_sgd.lab.recipes.recipe import IMAGES_ONLY, TEXT_ONLY
 from entropy_sgd.lab.runs.records import flatten
 
 
@@ -54,6 +59,23 @@ def of_tune(name: str) -> str:
     )
 
 
+def applicable(recipe: Recipe) -> Recipe:
+    """The recipe as a help shows it: without options that its kind of data, or the user's file, refuses."""
+    if recipe.source is not None:
+        hidden = DECIDED_IN_FILE
+    else:
+        hidden = TEXT_ONLY if recipe.metric == "error" else IMAGES_ONLY
+    types = get_type_hints(Recipe, include_extras=True)
+    kind = make_dataclass(
+        "Recipe",
+        [(name, Annotated[types[name], tyro.conf.Suppress], field(default=None)) for name in hidden],
+        bases=(Recipe,),
+        frozen=True,
+        kw_only=True,
+    )
+    return kind(**{each.name: getattr(recipe, each.name) for each in fields(recipe)})
+
+
 def refuse_method_as_option(arguments: Sequence[str], name: str) -> None:
     """`train` takes one method, by `--method`."""
     for index, argument in enumerate(arguments):
@@ -70,7 +92,7 @@ def refuse_method_as_option(arguments: Sequence[str], name: str) -> None:
 
 def refuse_fields(arguments: Sequence[str], kind: type, family: Family, command: str) -> None:
     """`compare` and `tune` take fields of the recipes by `--set`."""
-    own = {field.name for field in fields(kind)}
+    own = {each.name for each in fields(kind)}
     for index, argument in enumerate(arguments):
         option, equals, value = argument.partition("=")
         name = option.removeprefix("--").replace("-", "_")
@@ -80,10 +102,10 @@ def refuse_fields(arguments: Sequence[str], kind: type, family: Family, command:
         given = value if equals else following
         for method in family.methods():
             known = flatten(asdict(family.recipe(method)))
-            for field in (name, f"optimizer.{name}"):
-                if field in known:
-                    prefix = f"{method}:" if field.startswith("optimizer.") else ""
+            for wanted in (name, f"optimizer.{name}"):
+                if wanted in known:
+                    prefix = f"{method}:" if wanted.startswith("optimizer.") else ""
                     raise LabError(
                         f"{command} takes fields of its recipes by --set: "
-                        f"--set {prefix}{field.replace('_', '-')}={given}"
+                        f"--set {prefix}{wanted.replace('_', '-')}={given}"
                     )

@@ -82,9 +82,9 @@ class Figures:
 class Landscape:
     """Draw the loss around the weights of finished runs: on a line between two, or on planes around each.
 
-    Each slice gives one JSON file, and all of them pictures as PNG and PDF; `entropy-sgd report RUN…
-    --measured FOLDER` shows them on its page. A file that holds the same slice already is kept as it is, so
-    a command that was stopped can be given again.
+    Each slice gives one JSON file, and all of them pictures as PNG and PDF, in ./landscape unless --out says
+    otherwise; `entropy-sgd report RUN… --measured FOLDER` shows them on its page. A file that holds the same
+    slice already is kept as it is, so a command that was stopped can be repeated.
     """
 
     runs: Annotated[tuple[Path, ...], tyro.conf.Positional, some("RUN")]
@@ -93,7 +93,7 @@ class Landscape:
     out: Path = Path("landscape")
     """Folder for files and pictures."""
     overwrite: bool = False
-    """Take slices again that there is a file of."""
+    """Draw slices again that have been drawn already."""
     data_dir: Path | None = None
     """Folder of the data; by default $ENTROPY_SGD_DATA, else the cache folder."""
 

@@ -9,7 +9,7 @@ from typing import Annotated
 import tyro
 
 from entropy_sgd.lab import LabError, unknown
-from entropy_sgd.lab.cli.parse import parse, some
+from entropy_sgd.lab.cli.parse import check_jobs, parse, several, some
 
 RESULTS = Path("results/paper")
 
@@ -18,7 +18,7 @@ RESULTS = Path("results/paper")
 class Paper:
     """Show where the reproduction stands, and draw the paper's table and figures beside its own numbers.
 
-    `entropy-sgd paper run [ROW …]` computes what is missing, `entropy-sgd paper keep RUN …` takes over runs
+    `entropy-sgd paper run [ROW …]` computes what is missing, `entropy-sgd paper keep RUN …` adds runs
     that were made elsewhere.
     """
 
@@ -26,18 +26,18 @@ class Paper:
     """Folder of the runs that are kept."""
     spectra: Path = Path("results/spectra")
     """Folder of the spectra for Fig. 1 and 3."""
-    out: tuple[Path, ...] = (Path("paper.html"),)
-    """Pages to write: FILE.html is complete in itself, FILE.md has its pictures in images/ beside it."""
+    out: Annotated[tuple[Path, ...], several("FILE …")] = (Path("paper.html"),)
+    """Pages to write: FILE.html is self-contained, FILE.md has its pictures in images/ beside it."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """Compute what is missing of the paper's rows, in their order.
+    """Compute the missing runs of the paper's rows, in order.
 
-    What was stopped goes on where it was. A run that ends is kept as one small file.
+    A run that was stopped continues. Each run that ends is kept as one small file.
     """
 
-    rows: Annotated[tuple[str, ...], tyro.conf.Positional] = ()
+    rows: Annotated[tuple[str, ...], tyro.conf.Positional, several("[ROW …]")] = ()
     """Names of rows; by default all."""
     jobs: int | None = None
     """Runs at the same time, of one thread each; by default as many as there are cores."""
@@ -49,6 +49,9 @@ class Run:
     """Folder of the data; by default $ENTROPY_SGD_DATA, else the cache folder."""
     device: str = "auto"
     """cpu, cuda, cuda:1, …; auto takes a GPU if there is one."""
+
+    def __post_init__(self) -> None:
+        check_jobs(self.jobs)
 
 
 @dataclass(frozen=True)
@@ -68,7 +71,7 @@ def paper(arguments: list[str]) -> object:
     if not arguments or arguments[0].startswith("-"):
         return _show(arguments)
     if arguments[0] not in ACTIONS:
-        raise unknown("action of paper", arguments[0], ACTIONS)
+        raise unknown("paper action", arguments[0], ACTIONS)
     return ACTIONS[arguments[0]](arguments[1:])
 
 
@@ -84,7 +87,7 @@ def _show(arguments: list[str]) -> object:
     page.check(options.out)
     standings = stand(options.results)
     if not options.results.is_dir():
-        print(f"note: there is no {options.results} here: a checkout has it; --results FOLDER names another")
+        print(f"note: there is no {options.results} here: source checkouts have it; --results names another")
     show(Console(), standings)
     for path in options.out:
         print(page.write(standings, options.spectra, path))

@@ -9,11 +9,11 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar, get_type_hints
 
 import tyro
 
-from entropy_sgd.lab import LabError, methods, recipes
+from entropy_sgd.lab import LabError, methods, recipes, unknown
 from entropy_sgd.lab.cli.output import HELP
 from entropy_sgd.lab.recipes import Family, Recipe
 from entropy_sgd.lab.runs.records import flatten
@@ -24,6 +24,21 @@ Options = TypeVar("Options")
 def some(name: str) -> Any:
     """For a positional tuple that must not be empty: tyro's help would show it as one that may be."""
     return tyro.conf.arg(metavar=f"{name} [{name} ...]", help_behavior_hint="(required)")
+
+
+def several(metavar: str, *aliases: str) -> Any:
+    """For a tuple that may be empty, such as `NAME …`: the help shows no default where that is nothing."""
+    return tyro.conf.arg(
+        metavar=metavar,
+        aliases=aliases,
+        help_behavior_hint=lambda default: f"(default: {default})" if default.strip() else "",
+    )
+
+
+def check_jobs(jobs: int | None) -> None:
+    """Refuse a number of runs at once that is none."""
+    if jobs is not None and jobs < 1:
+        raise LabError(f"jobs must be at least 1, got {jobs}")
 
 
 class Asked(Exception):
@@ -72,15 +87,23 @@ class _Overridden:
     recipe: Annotated[Recipe, tyro.conf.arg(name="")]
 
 
-def override(recipe: Recipe, changes: list[str], command: str) -> Recipe:
-    """The recipe with `FIELD=VALUE` changes, read as `entropy-sgd train` reads `--FIELD VALUE`.
+def override(recipe: Recipe, changes: list[str], what: str) -> Recipe:
+    """The recipe of `what` with `FIELD=VALUE` changes, read as `entropy-sgd train` reads `--FIELD VALUE`.
 
     What is a flag there, such as `--compile`, takes True or False here; several values have commas between.
     """
     arguments: list[str] = []
+    command = f"train {what} --method {recipe.method}"  # whose help has the fields
+    known = flatten(asdict(recipe))
+    types = get_type_hints(Recipe, include_extras=True)
+    fixed = [name for name, hint in types.items() if tyro.conf.Fixed in getattr(hint, "__metadata__", ())]
+    fields = [name.replace("_", "-") for name in known if name.partition(".")[0] not in fixed]
     for change in changes:
         name, _, value = change.partition("=")
-        several = isinstance(flatten(asdict(recipe)).get(name.replace("-", "_")), tuple)
+        if name.replace("_", "-") not in fields:
+            error = unknown("field", name, fields, f"entropy-sgd {command} --help")
+            raise LabError(f"--set {change}: {error}")
+        several = isinstance(known[name.replace("-", "_")], tuple)
         arguments += [f"--{name}", *(_parts(value) if several else [value])]
     values = (tyro.conf.FlagConversionOff,)
     return parse(_Overridden, arguments, command, _Overridden(recipe), more=values).recipe

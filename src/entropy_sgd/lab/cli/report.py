@@ -9,18 +9,21 @@ from typing import Annotated
 import tyro
 
 from entropy_sgd.lab import LabError
-from entropy_sgd.lab.cli.parse import parse, some
+from entropy_sgd.lab.cli.parse import parse, several, some
 
 
 @dataclass(frozen=True)
 class Report:
-    """Write one HTML page, complete in itself, from the folders of runs, and its figures as PNG and PDF."""
+    """Write one self-contained HTML page from the folders of runs, and its figures as PNG and PDF.
+
+    They are written to ./report unless --out says otherwise.
+    """
 
     runs: Annotated[tuple[Path, ...], tyro.conf.Positional, some("RUN")]
     """Folders of runs, or of comparisons."""
     out: Path = Path("report")
     """Folder for report.html and its figures; or a file's name, ending in .html, for the page alone."""
-    measured: tuple[Path, ...] = ()
+    measured: Annotated[tuple[Path, ...], several("FILE …")] = ()
     """Files, or folders of files, that spectrum, local-entropy and landscape wrote of these runs; those in a
     folder `measured` of the runs or comparisons are shown anyway."""
 

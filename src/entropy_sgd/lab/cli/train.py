@@ -66,6 +66,11 @@ def chosen_recipe(name: str, method: str | None) -> Recipe:
                 f"with one of {', '.join(family.methods())}"
             )
         return family.recipe(method)
+    file, _, wanted = name.rpartition("/")
+    if is_file(file):
+        raise LabError(
+            f"your own file takes its method by --method: entropy-sgd train {file} --method {wanted}"
+        )
     return recipes.get(name)
 
 
@@ -95,11 +100,19 @@ def train(arguments: list[str]) -> object:
     name = arguments[0]
     method, rest = take("method", arguments[1:])
     hints.refuse_method_as_option(rest, name)
+    help_wanted = bool({"-h", "--help"} & set(rest))
+    note = ""
+    if help_wanted and method is None and (is_file(name) or name in recipes.FAMILIES):
+        family = find(name)
+        method = family.compared()[0]
+        note = f"\n\nThe options of {method}. Other methods: {', '.join(family.methods()[1:])}."
     known = chosen_recipe(name, method)
     called = name if method is None else f"{name} --method {method}"
-    description = hints.described(hints.of_train(called), Train)
-    description += f"\n\nThe paper: {known.paper}.\n\nChosen here: {known.chosen}."
-    options = parse(Train, rest, f"train {called}", Train(recipe=known), description)
+    description = hints.described(hints.of_train(called), Train) + note
+    paper = known.paper if known.paper.startswith("not in") else f"in the paper: {known.paper}"
+    description += f"\n\n{paper[0].upper()}{paper[1:]}.\n\nChosen here: {known.chosen}."
+    shown = hints.applicable(known) if help_wanted else known
+    options = parse(Train, rest, f"train {called}", Train(recipe=shown), description)
     recipe = options.recipe if options.budget is None else options.recipe.stretched(options.budget)
     out = options.out or Path("runs") / f"{recipe.name.replace('/', '-')}-seed{options.seed}"
 

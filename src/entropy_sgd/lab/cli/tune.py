@@ -6,32 +6,30 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-import tyro
-
 from entropy_sgd.lab import LabError
 from entropy_sgd.lab.cli import hints
 from entropy_sgd.lab.cli.compare import Compare, chosen_recipes
 from entropy_sgd.lab.cli.copying import compare_command, train_command
-from entropy_sgd.lab.cli.parse import find, parse, recipe_list
+from entropy_sgd.lab.cli.parse import check_jobs, find, parse, recipe_list, several
 from entropy_sgd.lab.metrics import LESS_IS_BETTER
 
 
 @dataclass(frozen=True)
 class Tune:
-    """Search the best settings of several methods, with the same number of trials and gradients for each.
+    """Search for the best settings of several methods, with the same number of trials and gradients for each.
 
     What is searched, momenta and betas included, is written in the methods' files. Trials are judged on
-    validation data; those that diverge are kept as results. Every trial is in tune.json, and a search that
-    was stopped goes on with --resume to the same trials.
+    validation data; those that diverge are kept as results. tune.json has every trial;
+    --resume continues a search that was stopped, with the same trials.
     """
 
-    methods: Annotated[tuple[str, ...], tyro.conf.arg(aliases=("--optimizers",))] = ()
+    methods: Annotated[tuple[str, ...], several("METHOD …", "--optimizers")] = ()
     """Methods to tune; by default those that compare would compare."""
     trials: int = 8
     """Settings to try for each method."""
     budget: float | None = None
     """Effective epochs for each run; by default those of the first method's recipe."""
-    seeds: tuple[int, ...] = (0,)
+    seeds: Annotated[tuple[int, ...], several("SEED …")] = (0,)
     """Each setting is trained with each seed and judged by the mean."""
     rates: int = 4
     """Further runs of each method's best setting at other learning rates: 1/2, 2, 1/4, 4, … times its own."""
@@ -45,7 +43,7 @@ class Tune:
     """How Optuna draws: quasi-random, random, or learning from the trials before."""
     sampler_seed: int = 0
     """Decides what is drawn."""
-    set: Annotated[tuple[str, ...], tyro.conf.arg(metavar="[METHOD:]FIELD=VALUE …")] = ()
+    set: Annotated[tuple[str, ...], several("[METHOD:]FIELD=VALUE …")] = ()
     """Fields of all recipes, or of one method's, to change: data=digits batch-size=64"""
     out: Path | None = None
     """Folder of the search; by default runs/tune-NETWORK."""
@@ -62,10 +60,13 @@ class Tune:
     dask: str | None = None
     """Address of a Dask scheduler, as in compare."""
 
+    def __post_init__(self) -> None:
+        check_jobs(self.jobs)
+
 
 def _check_direction(options: Tune, metric: str) -> None:
     if options.maximize and options.minimize:
-        raise LabError("--maximize and --minimize exclude each other")
+        raise LabError("--maximize and --minimize cannot be used together")
     if metric not in LESS_IS_BETTER and not (options.maximize or options.minimize):
         raise LabError(f"is more {metric!r} better, or less? Add --maximize or --minimize")
 
@@ -84,9 +85,9 @@ def tune(arguments: list[str]) -> object:
     what = arguments[0]
     family = find(what)
     hints.refuse_fields(arguments[1:], Tune, family, "tune")
-    described = hints.described(hints.of_tune(arguments[0]), Tune)
+    described = hints.described(hints.of_tune(what), Tune)
     options = parse(Tune, arguments[1:], f"tune {what}", description=described)
-    chosen = chosen_recipes(family, Compare(options.methods, set=options.set, budget=options.budget))
+    chosen = chosen_recipes(family, Compare(options.methods, set=options.set, budget=options.budget), what)
 
     _check_direction(options, chosen[0].metric)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, cast
@@ -71,16 +72,16 @@ def run(
         "seeds": list(comparison.seeds),
         "final": comparison.final,
     }
-    # known networks, data and options are asked for before "already holds a run" is said
-    for _, wanted in comparison.runs():
-        check.names(wanted, data_dir=data_dir, device=device, present=not resume)
-    claim = Claim(path, settings, resume=resume, overwrite=overwrite, ours=ours, established=established)
-    for note in claim.notes:
-        say(console, f"note: {note}")
-    if not claim.continues:
-        check.whole([wanted for _, wanted in comparison.runs()], data_dir=data_dir, device=device)
-    with claim:
-        claim.begin(environment.describe())
+    with claimed(
+        path,
+        settings,
+        [wanted for _, wanted in comparison.runs()],
+        console,
+        resume=resume,
+        overwrite=overwrite,
+        data_dir=data_dir,
+        device=device,
+    ) as claim:
         outcomes = jobs.run(
             [jobs.Job(path / name, wanted, data_dir, device) for name, wanted in comparison.runs()],
             path,
@@ -108,6 +109,33 @@ def ours(path: Path) -> tuple[str, ...]:
 def established(path: Path) -> bool:
     """Whether some run there has something to go on from."""
     return any(entry.parent.name[0] != "." for name in KEPT for entry in path.glob(f"*/{name}"))
+
+
+@contextmanager
+def claimed(
+    path: Path,
+    settings: Record,
+    runs: Sequence[Settings],
+    console: Console,
+    *,
+    resume: bool,
+    overwrite: bool,
+    data_dir: Path | None,
+    device: str,
+    ours: Callable[[Path], tuple[str, ...]] = ours,
+) -> Generator[Claim]:
+    """The folder of these runs, once all that can be wrong with them has been looked for."""
+    # known networks, data and options are asked for before "already holds a run" is said
+    for wanted in runs:
+        check.names(wanted, data_dir=data_dir, device=device, present=not resume)
+    claim = Claim(path, settings, resume=resume, overwrite=overwrite, ours=ours, established=established)
+    for note in claim.notes:
+        say(console, f"note: {note}")
+    if not claim.continues:
+        check.whole(runs, data_dir=data_dir, device=device)
+    with claim:
+        claim.begin(environment.describe())
+        yield claim
 
 
 def _conclude(comparison: Comparison, path: Path, summaries: list[Record], console: Console) -> list[Row]:

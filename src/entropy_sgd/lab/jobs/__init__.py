@@ -1,7 +1,8 @@
 """Many runs at once: processes of this machine, or of a Dask cluster.
 
 job.py        a run to be made, and how it ended
-child.py      the process that makes one run
+making.py     makes one run
+child.py      the process that does so
 attempt.py    starts that process and waits for it: on this machine, or on a worker of a cluster
 lease.py      tells attempts that somebody still wants them
 progress.py   how far all runs are, and how long they still take

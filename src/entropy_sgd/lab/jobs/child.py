@@ -12,14 +12,14 @@ import pickle
 import signal
 import sys
 import threading
+from dataclasses import replace
 from types import FrameType
 
 from rich.console import Console
 
-from entropy_sgd.lab import Diverged, Interrupted, LabError
+from entropy_sgd.lab import Interrupted
 from entropy_sgd.lab.jobs.job import Job, Outcome
-from entropy_sgd.lab.runs.folder import RunFolder
-from entropy_sgd.lab.training.trainer import train
+from entropy_sgd.lab.jobs.making import make
 
 RUNNING = "ENTROPY_SGD_JOB"
 """The environment variable that such a process has."""
@@ -42,27 +42,9 @@ def main() -> None:
 def outcome(job: Job) -> Outcome:
     """Train, and say how it ended."""
     said = io.StringIO()
-    summary, error = None, None
-    try:
-        folder = RunFolder(job.folder, job.settings, resume=True)
-        try:
-            summary = train(
-                job.settings,
-                folder,
-                data_dir=job.data_dir,
-                device=job.device,
-                checkpoint_seconds=job.checkpoint_seconds,
-                console=Console(file=said, width=1000),
-            )
-        except Diverged as diverged:
-            summary = folder.summary
-            said.write(f"note: {diverged}\n")
-    except LabError as caught:
-        error = caught
-    except OSError as caught:  # no permission, no space: the message has the file
-        error = LabError(str(caught))
+    found = make(job, Console(file=said, width=1000))
     notes = [line.removeprefix("note: ") for line in said.getvalue().splitlines() if line.startswith("note:")]
-    return Outcome(job, summary, error, tuple(notes))
+    return replace(found, notes=tuple(notes))
 
 
 def _stop(signum: int, frame: FrameType | None) -> None:

@@ -10,15 +10,13 @@ import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Self
 
 from rich.console import Console
-from rich.live import Live
 from rich.text import Text
 
 from entropy_sgd.lab.jobs.job import Job, Outcome
 from entropy_sgd.lab.runs.folder import METRICS
-from entropy_sgd.lab.terminal import filled
+from entropy_sgd.lab.terminal import OnTerminal, filled
 from entropy_sgd.lab.training.display import describe, duration, say
 
 PERIOD = 1.0
@@ -34,8 +32,18 @@ class Overall:
         self.jobs, self.slots = jobs, slots
         self.ended: dict[int, Outcome] = {}
         self.done: dict[int, tuple[float, float]] = {}
-        """Epochs and seconds of the runs of which something is known."""
+        """Epochs and seconds of training of the runs of which something is known."""
         self.running: list[int] = []
+        self._started: dict[int, tuple[float, float]] = {}
+        """When each was started, and the seconds of training it had behind it then."""
+        self._around: dict[int, float] = {}
+        """Seconds of each beside its training: to start a process, import torch, read data, conclude."""
+
+    def start(self, index: int) -> None:
+        """A run is started, perhaps again."""
+        if index not in self._started:
+            before = latest(self.jobs[index].folder) or (0.0, 0.0)
+            self._started[index] = time.monotonic(), before[1]
 
     def look(self, running: Sequence[int]) -> None:
         """Read how far the running ones are."""
@@ -43,6 +51,8 @@ class Overall:
         for index in running:
             found = latest(self.jobs[index].folder)
             if found is not None:
+                if found != self.done.get(index):
+                    self._note_around(index, found[1])
                 self.done[index] = found
 
     def end(self, index: int, outcome: Outcome) -> None:
@@ -50,9 +60,18 @@ class Overall:
         self.ended[index] = outcome
         if outcome.summary is not None and "seconds" in outcome.summary:
             self.done[index] = outcome.summary["epochs"], outcome.summary["seconds"]
+            self._note_around(index, outcome.summary["seconds"])
+
+    def _note_around(self, index: int, trained: float) -> None:
+        began, before = self._started.get(index, (time.monotonic(), trained))
+        if trained > before:  # else nothing has been trained since the start
+            self._around[index] = max(0.0, time.monotonic() - began - (trained - before))
 
     def seconds_left(self) -> float | None:
-        """Time until all have ended, at the speed of runs of the same recipe; None before that is known."""
+        """Time until all have ended, at the speed of runs of the same recipe; None before that is known.
+
+        A run that has not yet trained also takes what the others took beside their training.
+        """
         speeds: dict[str, list[float]] = {}
         for index, (epochs, seconds) in self.done.items():
             if epochs > 0 and seconds > 0:
@@ -61,12 +80,14 @@ class Overall:
             return None
         known = {name: sum(each) / len(each) for name, each in speeds.items()}
         usual = sum(known.values()) / len(known)
+        beside = sum(self._around.values()) / len(self._around) if self._around else 0.0
         left: list[float] = []
         for index, job in enumerate(self.jobs):
             if index not in self.ended:
                 recipe = job.settings.recipe
                 epochs = max(0.0, recipe.epochs - self.done.get(index, (0.0, 0.0))[0])
-                left.append(epochs * known.get(recipe.name, usual))
+                more = 0.0 if index in self._around else beside
+                left.append(epochs * known.get(recipe.name, usual) + more)
         return max(max(left), sum(left) / self.slots) if left else 0.0
 
     def line(self) -> str:
@@ -77,28 +98,19 @@ class Overall:
         return where + ("" if left is None else f", about {roughly(left)} left in all")
 
 
-class Board:
+class Board(OnTerminal):
     """What the command shows while the runs go: a line for all, on a terminal also one for each of them."""
 
     def __init__(self, console: Console, overall: Overall) -> None:
+        super().__init__(console)
         self.console, self.overall = console, overall
         self._looked, self._said = 0.0, time.monotonic()
-        self._live = (
-            Live(console=console, auto_refresh=False, transient=True) if console.is_terminal else None
-        )
 
-    def __enter__(self) -> Self:
-        if self._live:
-            self._live.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._live:
-            self._live.stop()
-
-    def update(self, running: Sequence[int]) -> None:
-        """Called all the time; does nothing most of the time."""
+    def update(self, running: Sequence[int], started: Sequence[int] = ()) -> None:
+        """Called all the time; does nothing most of the time. Those `started` may not be seen running yet."""
         now = time.monotonic()
+        for index in started:
+            self.overall.start(index)
         if now - self._looked < PERIOD:
             return
         self._looked = now

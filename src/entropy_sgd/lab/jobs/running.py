@@ -12,16 +12,16 @@ from pathlib import Path
 
 from rich.console import Console
 
-from entropy_sgd.lab import Diverged, Interrupted, LabError
+from entropy_sgd.lab import Interrupted, LabError
 from entropy_sgd.lab.jobs import child, cluster
 from entropy_sgd.lab.jobs.attempt import attempt
 from entropy_sgd.lab.jobs.job import Job, Outcome
 from entropy_sgd.lab.jobs.lease import Lease
+from entropy_sgd.lab.jobs.making import make
 from entropy_sgd.lab.jobs.progress import Board, Overall, roughly
-from entropy_sgd.lab.runs.folder import RunFolder, read_summary
+from entropy_sgd.lab.runs.folder import read_summary
 from entropy_sgd.lab.training.display import say
 from entropy_sgd.lab.training.stop import StopSignals
-from entropy_sgd.lab.training.trainer import train
 
 POLL = 0.3
 """Seconds between two looks at signals and progress."""
@@ -98,6 +98,7 @@ def _here(jobs: Sequence[Job], console: Console, ended: Callable[[Outcome], None
         rest = "" if not left else f", about {roughly(left)} left in all"
         if len(jobs) > 1:
             say(console, f"run {index + 1} of {len(jobs)}{rest}: {job.title}")
+        overall.start(index)
         outcomes.append(_one(job, console))
         overall.end(index, outcomes[-1])
         if ended is not None:
@@ -106,26 +107,12 @@ def _here(jobs: Sequence[Job], console: Console, ended: Callable[[Outcome], None
 
 
 def _one(job: Job, console: Console) -> Outcome:
-    try:
-        folder = RunFolder(job.folder, job.settings, resume=True)
-        try:
-            summary = train(
-                job.settings,
-                folder,
-                data_dir=job.data_dir,
-                device=job.device,
-                checkpoint_seconds=job.checkpoint_seconds,
-                console=console,
-            )
-        except Diverged as error:
-            say(console, str(error))
-            summary = folder.summary
-        return Outcome(job, summary)
-    except Interrupted:
-        raise
-    except (LabError, OSError) as error:
-        say(console, f"{job.title} failed: {error}")
-        return Outcome(job, error=error if isinstance(error, LabError) else LabError(str(error)))
+    outcome = make(job, console)
+    if isinstance(outcome.error, Interrupted):
+        raise outcome.error
+    if outcome.error is not None:
+        say(console, f"{job.title} failed: {outcome.error}")
+    return outcome
 
 
 def _apart(
@@ -172,8 +159,8 @@ def _apart(
                 )
             lease.renew()
             # futures of a cluster say that they run as soon as they are there
-            seen = [index for future, index in waiting.items() if future.running() and begun(jobs[index])]
-            board.update(seen[:slots])
+            running = [index for future, index in waiting.items() if future.running()]
+            board.update([index for index in running if begun(jobs[index])][:slots], started=running[:slots])
     return [outcomes[index] for index in range(len(jobs))]
 
 

@@ -72,7 +72,9 @@ def belongs(run: Run, rows: tuple[Row, ...] = ROWS) -> Entry:
     changes = "\n".join(
         f"  {key}: {there} there, {here} here" for key, (there, here) in differences(run, nearest).items()
     )
-    raise LabError(f"{run.path} is no run of the paper's rows. It differs from {nearest.key} in\n{changes}")
+    raise LabError(
+        f"{run.path} is not a run of the paper's rows: it differs from {nearest.key} in\n{changes}"
+    )
 
 
 def file_name(entry: Entry, seed: int) -> str:

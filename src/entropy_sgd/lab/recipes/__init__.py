@@ -20,7 +20,7 @@ FAMILIES: dict[str, Family] = gathered(
 def family(name: str) -> Family:
     """The experiment of that name."""
     if name not in FAMILIES:
-        raise unknown("network", name, FAMILIES)
+        raise unknown("network", name, FAMILIES, "entropy-sgd train --help")
     return FAMILIES[name]
 
 
@@ -39,6 +39,4 @@ def get(name: str) -> Recipe:
     network, slash, method = name.partition("/")
     if not slash and network in FAMILIES:
         raise unknown("recipe", name, [f"{name}/{method}" for method in FAMILIES[network].methods()])
-    if network not in FAMILIES:
-        raise unknown("recipe", name, names())
-    return FAMILIES[network].recipe(method)
+    return family(network).recipe(method)

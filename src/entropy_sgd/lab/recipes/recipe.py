@@ -33,6 +33,8 @@ def every(period: float, *, start: float | None = None, until: float) -> tuple[f
     return tuple(first + k * period for k in range(max(0, math.ceil((until - first) / period))))
 
 
+TEXT_ONLY = ("vocabulary", "unroll", "sum_over_time")
+IMAGES_ONLY = ("data_fraction", "label_noise", "data_seed")
 LARGEST = 3.4e38
 """What float32, in which networks are trained, can hold."""
 WHOLE = ("batch_size", "unroll", "vocabulary", "train_limit", "statistics_samples")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from entropy_sgd.lab import LabError
+from entropy_sgd.lab.nearby import hint
 from entropy_sgd.lab.runs.reading import Run
 from entropy_sgd.lab.runs.records import Record, read_json
 from entropy_sgd.lab.slices import shape
@@ -134,5 +135,5 @@ def _checked(file: Path) -> Record:
 def _files(path: Path) -> list[Path]:
     if not path.exists():
         commands = "spectrum, local-entropy or landscape"
-        raise LabError(f"{path} does not exist: make it with entropy-sgd {commands}")
+        raise LabError(f"{path} does not exist: make it with entropy-sgd {commands}{hint(path)}")
     return sorted(path.glob("*.json")) if path.is_dir() else [path]

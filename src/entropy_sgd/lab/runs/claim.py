@@ -82,7 +82,7 @@ class Claim:
         established: Callable[[Path], bool],
     ) -> None:
         if resume and overwrite:
-            raise LabError("--resume and --overwrite exclude each other")
+            raise LabError("--resume and --overwrite cannot be used together")
         self.path, self.settings, self.resume, self.overwrite = path, settings, resume, overwrite
         self._ours, self._established = ours, established
         self._lock: lock.Lock | None = None

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from entropy_sgd.lab import LabError, methods
+from entropy_sgd.lab.nearby import hint
 from entropy_sgd.lab.recipes import Drops, Recipe, Source
 from entropy_sgd.lab.runs.claim import ASIDE
 from entropy_sgd.lab.runs.folder import CONFIG, METRICS, SUMMARY, read_summary
@@ -75,10 +76,12 @@ def read(path: Path) -> Run:
 def _config(path: Path) -> Record:
     if not (path / CONFIG).exists() and (path / ASIDE / CONFIG).exists():
         raise LabError(
-            f"{path} has a run that was to be replaced, and the command that was to do so was killed: "
-            "give that command again with --resume or --overwrite, or move the files of "
+            f"{path} holds a run that was set aside to be replaced by a command that was then killed: "
+            "repeat that command with --resume or --overwrite, or move the files of "
             f"{path / ASIDE} back"
         )
+    if not path.exists():
+        raise LabError(f"{path} is not the folder of a run: it does not exist{hint(path)}")
     config = read_json(path / CONFIG)
     require(path / CONFIG, config, {"settings": dict, "environment": dict})
     return config

@@ -17,7 +17,7 @@ class Slice:
 
     on: On | None = None
     """line: between the weights of two runs; plane: around those of each run, along two random directions,
-    filter-normalised; trajectory: along the two principal directions of the way each run took, which needs
+    filter-normalised; trajectory: along the two principal directions of the path each run took, which needs
     runs trained with --keep-weights. By default a line for two runs, planes otherwise."""
     points: int | None = None
     """Positions along each direction: 51 on a line, 21 on planes, if not given."""
@@ -29,7 +29,7 @@ class Slice:
     batch: int = 256
     """Samples taken at once; batch statistics are the mean over such batches."""
     seed: int = 0
-    """Of the random directions."""
+    """Seed of the random directions."""
 
     def __post_init__(self) -> None:
         if not 0 < self.radius < math.inf:

@@ -120,7 +120,7 @@ def _trajectory(trained: Trained, runs: Sequence[Run], how: Slice) -> Record:
         kept = [_flat(weights, names) for weights in trajectory.read(runs[0].path)]
         way = principal_directions([*kept, _flat(final, names)])
     except (KeyError, ValueError) as error:
-        raise LabError(f"the weights kept in {runs[0].path} do not show a way: {error}") from error
+        raise LabError(f"the weights kept in {runs[0].path} give no trajectory: {error}") from error
     points = options(how, "trajectory")["points"]
     sides: list[Tensor] = []
     for side in way.coordinates.T:

@@ -96,7 +96,8 @@ def draw(panel: Panel, records: Sequence[Record]) -> Figure:
                 inset.locator_params(axis="x", nbins=4)
         for axes in (centre, *centre.child_axes):
             axes.ticklabel_format(axis="x", scilimits=(-3, 3), useMathText=True)
-        figure.suptitle(f"{panel.title}: {records[0]['parameters']:,} weights, {_source(panel, records)}")
+        title = f"{panel.title}: {records[0]['parameters']:,} weights, {_source(panel, records)}"
+        figure.suptitle(title, parse_math=False)
         counted = f"share with |λ| < $10^{{{panel.exponent}}}$ and range"
         title = f"{counted}; in the paper: {panel.paper}"
         figure.legend(loc="outside lower center", ncols=2, frameon=False, title=title)

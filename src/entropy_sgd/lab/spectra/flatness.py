@@ -57,7 +57,7 @@ def tabulate(records: Sequence[Record]) -> list[Row]:
     for record in records:
         run = record["method"], record["recipe"], record["seed"]
         if run in seen:
-            raise LabError(f"{run[1]} with seed {run[2]} is there twice, measured by {run[0]}")
+            raise LabError(f"{run[1]} with seed {run[2]} was found twice, measured by {run[0]}")
         seen.add(run)
         first = firsts.setdefault(record["method"], record)  # what is not measured alike is not compared
         for key in ("network", "data", "samples", "options"):

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import cast
 
 from entropy_sgd.lab import LabError
+from entropy_sgd.lab.nearby import hint
 from entropy_sgd.lab.runs.records import Record, Shape, number, read_json, require
 
 DRAWN: Shape = {"recipe": str, "network": str, "method": str}
@@ -47,7 +48,9 @@ def read(paths: Iterable[Path], shape: Shape = DRAWN) -> list[Record]:
     records: list[Record] = []
     for path in paths:
         if not path.exists():
-            raise LabError(f"{path} does not exist: make it with entropy-sgd spectrum or local-entropy")
+            raise LabError(
+                f"{path} does not exist: make it with entropy-sgd spectrum or local-entropy{hint(path)}"
+            )
         for file in sorted(path.glob("*.json")) if path.is_dir() else [path]:
             record = read_json(file)
             if "slice" in record and path.is_dir():  # entropy-sgd landscape may write to the same folder

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import fields
+from pathlib import PurePosixPath, PureWindowsPath
 from typing import Any, cast
 
 import torch
@@ -13,7 +15,7 @@ from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
 from entropy_sgd.lab import LabError
 from entropy_sgd.lab.data.batches import ShuffledBatches
-from entropy_sgd.lab.experiment import Experiment, again, metric_name, users_code
+from entropy_sgd.lab.experiment import DECIDED_IN_FILE, Experiment, again, metric_name, users_code
 from entropy_sgd.lab.recipes import Recipe
 from entropy_sgd.lab.tasks.base import EVALUATION_BATCH, Measured, Part, Share, spread, whole_batches
 
@@ -222,11 +224,9 @@ def _together(first: Samples, second: Samples) -> Samples:
 def refuse_foreign(recipe: Recipe) -> None:
     """Options that belong to the paper's networks have no effect here, so they are refused."""
     assert recipe.source is not None
-    foreign = {"dropout": None, "batch_norm": None, "width": None, "vocabulary": None, "unroll": None}
-    foreign |= {"data_fraction": 1.0, "label_noise": 0.0}
-    for option, absent in foreign.items():
-        if getattr(recipe, option) != absent:
-            raise LabError(f"{option} is decided in {recipe.source.path}, not by an option")
-    for option in ("network", "data"):
-        if getattr(recipe, option) != recipe.source.path.rpartition("/")[2].rpartition("\\")[2]:
-            raise LabError(f"{option} is decided in {recipe.source.path}, not by an option")
+    path = recipe.source.path
+    own = (PurePosixPath(path).name, PureWindowsPath(path).name)  # it may have been trained elsewhere
+    absent = {field.name: (field.default,) for field in fields(Recipe)} | {"network": own, "data": own}
+    for option in DECIDED_IN_FILE:
+        if getattr(recipe, option) not in absent[option]:
+            raise LabError(f"{option} is decided in {path}, not by an option")

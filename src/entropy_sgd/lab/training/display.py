@@ -5,17 +5,16 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Container, Iterable
-from typing import Any, Self
+from typing import Any
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType
-from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
 from entropy_sgd.lab import metrics
-from entropy_sgd.lab.terminal import filled
+from entropy_sgd.lab.terminal import OnTerminal, filled
 
 REFRESH = 0.2
 """Seconds between updates of the live line."""
@@ -95,31 +94,17 @@ class _TwoLines:
         yield Text(filled(self.values, width).partition("\n")[0], no_wrap=True, overflow="ellipsis")
 
 
-class Display:
+class Display(OnTerminal):
     """The progress of one run, on `console`."""
 
     def __init__(self, console: Console, title: str, epochs: float, metric: str) -> None:
+        self._lines = _TwoLines(title, epochs)
+        super().__init__(console, self._lines)
         self.console, self.title, self.epochs = console, title, epochs
         self._shown = shown(metric)
         self._values: dict[str, Any] = {}
         self._begun: tuple[float, float] | None = None
         self._refreshed, self._printed = -math.inf, time.monotonic()
-        self._lines = _TwoLines(title, epochs)
-        self._live = (
-            # gone when the run is over
-            Live(self._lines, console=console, auto_refresh=False, transient=True)
-            if console.is_terminal
-            else None
-        )
-
-    def __enter__(self) -> Self:
-        if self._live:
-            self._live.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._live:
-            self._live.stop()
 
     def say(self, text: str) -> None:
         """A line that stays."""

@@ -3,5 +3,6 @@
 space.py         what a method's file says may change, as Optuna draws it
 tuning.py        the trials, resumable
 sensitivity.py   the range of learning rates that work
-show.py          the table and the figure
+edges.py         best settings at the edge of what was searched
+show.py          the tables and the figure
 """

@@ -1,4 +1,4 @@
-"""What a search found: a table that fits 80 columns, and the figure of error against learning rate."""
+"""What a search found: tables that fit 80 columns, and the figure of error against learning rate."""
 
 from __future__ import annotations
 
@@ -11,47 +11,76 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from entropy_sgd.lab import methods, metrics
-from entropy_sgd.lab.training.display import count
+from entropy_sgd.lab.training.display import count, say
+from entropy_sgd.lab.tuning.edges import edges
 from entropy_sgd.lab.tuning.tuning import Found, Trial, Tuning
 
 
 def table(found: Sequence[Found], tuning: Tuning) -> Table:
-    """A row for each method, in the order given."""
+    """The trials: a row for each method, in the order given."""
     metric = metrics.get(tuning.recipes[0].metric)
     rows = Table(
         Column("method", no_wrap=True),
         Column("best", justify="right"),
         Column("median", justify="right"),
         Column("failed", justify="right"),
-        Column("learning rate"),
-        Column("rates that work", no_wrap=True),
-        title=f"validation {metric.label}: {tuning.trials} trials of "
-        f"{count(tuning.recipes[0].epochs, 'effective epoch')} each; "
-        f"a rate works within {tuning.within:g}x of the best",
+        Column("learning rate of the best"),
+        title=f"validation {metric.label}: {count(tuning.trials, 'trial')} of each method, "
+        f"{count(tuning.recipes[0].epochs, 'effective epoch')} each",
     )
     for each in found:
-        lost = sum(trial.value is None for trial in each.trials)
         values = [trial.value for trial in each.trials if trial.value is not None]
-        rate = methods.get(each.method).rate
-        best = each.best
         rows.add_row(
             each.method,
-            "none" if best is None or best.value is None else metric.number(best.value),
+            _result(each.centre, metric),
             metric.number(statistics.median(values)) if values else "",
-            str(lost) if lost else "",
-            "" if best is None else f"{rate.replace('_', '-')} {best.rate:.3g}",
-            "" if each.works is None else each.works.text(),
+            _failed(each.trials),
+            _rate(each.centre),
         )
     return rows
 
 
+def rates_table(found: Sequence[Found], tuning: Tuning) -> Table:
+    """The best trial of each method, and its settings at other learning rates."""
+    metric = metrics.get(tuning.recipes[0].metric)
+    rows = Table(
+        Column("method", no_wrap=True),
+        Column("best", justify="right"),
+        Column("failed", justify="right"),
+        Column("best learning rate"),
+        Column(f"rates within {tuning.within:g}x", no_wrap=True),
+        title=f"the best trials at {count(tuning.rates, 'other learning rate')}",
+    )
+    for each in found:
+        works = "" if each.works is None else each.works.text()
+        rows.add_row(each.method, _result(each.best, metric), _failed(each.rates), _rate(each.best), works)
+    return rows
+
+
+def _result(trial: Trial | None, metric: metrics.Metric) -> str:
+    return "none" if trial is None or trial.value is None else metric.number(trial.value)
+
+
+def _failed(trials: Sequence[Trial]) -> str:
+    lost = sum(trial.value is None for trial in trials)
+    return str(lost) if lost else ""
+
+
+def _rate(trial: Trial | None) -> str:
+    if trial is None:
+        return ""
+    return f"{methods.get(trial.method).rate.replace('_', '-')} {trial.rate:.3g}"
+
+
 def show(console: Console, found: Sequence[Found], tuning: Tuning) -> None:
-    """Print the table, and what went wrong."""
+    """Print the tables, what lies at an edge of what was searched, and what went wrong."""
     console.print(table(found, tuning))
+    if tuning.rates:
+        console.print(rates_table(found, tuning))
     for each in found:
         reasons = {reason.partition("\n")[0] for trial in each.trials for reason in trial.troubles}
-        for reason in sorted(reasons):
-            console.print(f"{each.method}: {reason}", markup=False, highlight=False, soft_wrap=True)
+        for line in (*edges(each), *(f"{each.method}: {reason}" for reason in sorted(reasons))):
+            say(console, line)
 
 
 def draw(found: Sequence[Found], tuning: Tuning, paths: Sequence[Path]) -> None:
@@ -79,7 +108,7 @@ def draw(found: Sequence[Found], tuning: Tuning, paths: Sequence[Path]) -> None:
         for ticks in (axes.yaxis.set_major_formatter, axes.yaxis.set_minor_formatter):
             ticks("{x:g}")
     axes.set_xlabel("learning rate")
-    axes.set_ylabel(f"validation {metric.label}")
+    axes.set_ylabel(f"validation {metric.label}", parse_math=False)
     axes.set_title(
         f"{tuning.recipes[0].epochs:g} effective epochs; lines: the best settings at other rates", fontsize=9
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,9 @@ from rich.console import Console
 from entropy_sgd.lab import LabError, jobs, methods
 from entropy_sgd.lab.comparison import comparison
 from entropy_sgd.lab.recipes import Recipe
-from entropy_sgd.lab.runs import environment
 from entropy_sgd.lab.runs.claim import Claim
 from entropy_sgd.lab.runs.folder import Settings
 from entropy_sgd.lab.runs.records import Record, write_json
-from entropy_sgd.lab.training import check
 from entropy_sgd.lab.training.display import say
 from entropy_sgd.lab.tuning import sensitivity
 from entropy_sgd.lab.tuning.space import GENERATION, Draws, Sampler
@@ -160,20 +159,10 @@ def run(
         "spaces": tuning.spaces(),
     }
     wanted = [Settings(recipe, tuning.seeds[0]) for recipe in tuning.recipes]
-    for each in wanted:
-        check.names(each, data_dir=data_dir, device=device, present=not resume)
-    claim = Claim(
-        path, settings, resume=resume, overwrite=overwrite, ours=_ours, established=comparison.established
-    )
-    for note in claim.notes:
-        say(console, f"note: {note}")
-    if not claim.continues:
-        check.whole(wanted, data_dir=data_dir, device=device)
     how: dict[str, Any] = {"data_dir": data_dir, "device": device}
     where: dict[str, Any] = {"at_once": at_once, "dask": dask, "console": console}
-    where["ended"] = lambda outcome: claim.settle()  # pyright: ignore[reportUnknownLambdaType]
 
-    def train(trials: Sequence[Trial]) -> None:
+    def train(trials: Sequence[Trial], claim: Claim) -> None:
         listed = [
             jobs.Job(
                 path / f"{trial.name}-seed{seed}", Settings(trial.recipe, seed), **how, label=trial.title
@@ -183,7 +172,7 @@ def run(
         ]
         if not listed:
             return
-        outcomes = jobs.run(listed, path, **where)
+        outcomes = jobs.run(listed, path, **where, ended=lambda outcome: claim.settle())
         if all(outcome.error is not None for outcome in outcomes):
             raise jobs.failures(outcomes) or AssertionError
         ended = iter(outcomes)
@@ -191,9 +180,10 @@ def run(
             for _ in dict.fromkeys(tuning.seeds):
                 _note(trial, next(ended))
 
-    with claim:
-        claim.begin(environment.describe())
-        found = _searched(tuning, draws, train, console)
+    with comparison.claimed(
+        path, settings, wanted, console, resume=resume, overwrite=overwrite, ours=_ours, **how
+    ) as claim:
+        found = _searched(tuning, draws, partial(train, claim=claim), console)
         write_json(path / RESULT, {"settings": settings, "methods": [_record(each) for each in found]})
     return found
 

@@ -1,0 +1,54 @@
+"""Best settings at the edge of what was searched: better ones may lie beyond."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from entropy_sgd.lab import methods
+from entropy_sgd.lab.methods.base import Choice, Range
+from entropy_sgd.lab.tuning.space import parts
+from entropy_sgd.lab.tuning.tuning import Found
+
+MARGIN = 0.02
+"""The part of a range, at each end, that counts as its edge."""
+
+
+def edges(found: Found) -> Iterator[str]:
+    """What is at an edge, in sentences: the rate among those tried, other options in their ranges."""
+    if found.best is None:
+        return
+    method, best = methods.get(found.method), found.best
+    tried = [trial.rate for trial in found.line()] if found.rates else []
+    if tried and best.rate in (tried[0], tried[-1]):
+        yield (
+            f"{found.method}: {_name(method.rate)} {best.rate:.3g} is at the edge of the rates tried, "
+            f"{tried[0]:.3g} to {tried[-1]:.3g}: --rates {len(found.rates) + 2} tries more"
+        )
+    file = Path(inspect.getfile(type(method))).name
+    for name, how in parts(method.search).items():
+        if isinstance(how, Choice) or (name == method.rate and tried):
+            continue
+        if at_edge(value := _value(best.options, name), how):
+            yield (
+                f"{found.method}: {_name(name)} {value:.3g} is at the edge of its range, "
+                f"{how.low:g} to {how.high:g}: widen it in lab/methods/{file}"
+            )
+
+
+def at_edge(value: float, how: Range) -> bool:
+    """Whether the value is at one end of the range."""
+    low, high, there = (math.log(x) if how.log else x for x in (how.low, how.high, value))
+    return not low + MARGIN * (high - low) < there < high - MARGIN * (high - low)
+
+
+def _value(options: dict[str, Any], name: str) -> float:
+    option, dot, index = name.partition(".")
+    return options[option][int(index)] if dot else options[option]
+
+
+def _name(option: str) -> str:
+    return option.replace("_", "-")
