@@ -12,9 +12,9 @@ from entropy_sgd.optim.local_entropy import LocalEntropy, Params
 from entropy_sgd.optim.options import check_rate
 
 PAPER: dict[str, Any] = {
-    **{"lr": 1.0, "momentum": 0.9, "nesterov": True, "weight_decay": 0.0},
-    **{"L": 20, "inner_lr": 0.1, "inner_momentum": 0.9, "inner_nesterov": True, "inner_state": "reset"},
-    **{"gamma": scoping.Exponential(1e-4, 1e-3), "noise": 1e-4, "alpha": 0.75, "anneal": "outer"},
+    "lr": 1.0, "momentum": 0.9, "nesterov": True, "weight_decay": 0.0,
+    "L": 20, "inner_lr": 0.1, "inner_momentum": 0.9, "inner_nesterov": True, "inner_state": "reset",
+    "gamma": scoping.Exponential(1e-4, 1e-3), "noise": 1e-4, "alpha": 0.75, "anneal": "outer",
 }
 """Section 5.2, for the networks on MNIST."""
 
