@@ -40,7 +40,7 @@ def test_entropy_sgd_is_algorithm_1(momentum, inner_momentum, nesterov, inner_ne
         optimizer = EntropySGD(
             params, lr=0.7, momentum=momentum, nesterov=nesterov, weight_decay=decay, L=L, inner_lr=0.05,
             inner_momentum=inner_momentum, inner_nesterov=inner_nesterov, gamma=schedule, noise=noise,
-            alpha=alpha, scale_by_gamma=scale, seed=SEED, foreach=foreach,
+            alpha=alpha, scale_by_gamma=scale, seed=SEED, foreach=foreach, inner_state="reset",
         )  # fmt: skip
         got = run(optimizer, params, problem, STEPS).numpy()
         expected = algorithm_1(
@@ -74,7 +74,7 @@ def test_entropy_adam_is_algorithm_1_with_adam_outside(inner, L, foreach):
 def test_inside_a_cycle_the_parameters_hold_x_prime():
     problem = Problem(2)
     params = problem.parameters()
-    optimizer = EntropySGD(params, momentum=0.9, L=7, noise=1e-2, gamma=0.2, seed=SEED)
+    optimizer = EntropySGD.paper(params, L=7, noise=1e-2, gamma=0.2, seed=SEED)
     trace: list[np.ndarray] = []
     algorithm_1(
         problem.start, problem.gradient, 3, L=7, gamma=lambda t: 0.2, eta=1.0, eta_prime=0.1, alpha=0.75,

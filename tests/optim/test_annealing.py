@@ -48,7 +48,7 @@ KINDS = {
 def test_rates_are_those_written_by_hand(kind: str, anneal: str):
     p, gradients = problem()
     q, _ = problem()
-    ours, plain = KINDS[kind]([p], anneal=anneal), KINDS[kind]([q])
+    ours, plain = KINDS[kind]([p], anneal=anneal), KINDS[kind]([q], anneal="outer")
     lr, inner_lr = plain.param_groups[0]["lr"], plain.param_groups[0]["inner_lr"]
 
     def rates(factor: float) -> dict[str, float]:
@@ -94,6 +94,7 @@ def test_a_state_of_a_version_without_it_loads():
     other = KINDS["sgd"]([problem()[0]], anneal="both")
     other.load_state_dict(saved)
     assert other.param_groups[0]["base_lr"] == 0.5
+    assert other.param_groups[0]["anneal"] == "outer"  # as that version did
 
 
 def test_a_rate_that_is_a_tensor():

@@ -32,7 +32,7 @@ def test_a_state_of_an_older_version_goes_on_to_the_same_bits(version, kind, ste
         torch.testing.assert_close(p.detach(), expected, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["monitor", "fused", "inner_state", "outer_foreach", "nesterov"])
+@pytest.mark.parametrize("name", ["monitor", "fused", "outer_foreach", "nesterov"])
 def test_an_option_that_a_checkpoint_lacks_takes_its_default(name):
     problem = Problem()
     params = problem.parameters()
@@ -45,3 +45,16 @@ def test_an_option_that_a_checkpoint_lacks_takes_its_default(name):
     resumed = EntropySGD(params, L=4)
     resumed.load_state_dict(saved)
     assert resumed.param_groups[0][name] == expected
+
+
+@pytest.mark.parametrize(("name", "earlier"), [("inner_state", "reset"), ("anneal", "outer")])
+def test_an_option_that_came_later_takes_what_was_done_before(name, earlier):
+    problem = Problem()
+    params = problem.parameters()
+    optimizer = EntropySGD(params, L=4)
+    optimizer.step(problem.closure(params, [0]))
+    saved = optimizer.state_dict()
+    assert saved["param_groups"][0].pop(name) != earlier
+    resumed = EntropySGD(params, L=4)
+    resumed.load_state_dict(saved)
+    assert resumed.param_groups[0][name] == earlier

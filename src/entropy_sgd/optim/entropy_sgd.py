@@ -72,13 +72,13 @@ class EntropySGD(LocalEntropy):
         inner_nesterov: bool = True,
         gamma: float | scoping.Schedule = scoping.Exponential(1e-4, 1e-3),  # noqa: B008  (immutable)
         noise: float = 1e-4,
-        alpha: float = 0.75,
+        alpha: float = 0.1,
         scale_by_gamma: bool = False,
         seed: int = 0,
         *,
         inner: str | type[torch.optim.Optimizer] = "sgd",
         inner_options: dict[str, Any] | None = None,
-        inner_state: str = "reset",
+        inner_state: str = "keep",
         inner_betas: tuple[float, float] = (0.9, 0.999),
         inner_eps: float = 1e-8,
         maximize: bool = False,
@@ -86,7 +86,7 @@ class EntropySGD(LocalEntropy):
         fused: bool | None = None,
         monitor: bool = True,
         state_dtype: torch.dtype | None = None,
-        anneal: str = "outer",
+        anneal: str = "inner",
     ) -> None:
         self._own = {"lr": lr, "momentum": momentum, "nesterov": nesterov}
         super().__init__(

@@ -147,11 +147,16 @@ GENERIC = {
     for name in ("lr", "weight_decay", "maximize", "foreach", "fused", "capturable", "differentiable")
 }
 
+# What versions did that had no such option.
+EARLIER = {"inner_state": "reset", "anneal": "outer"}
+
 
 def complete_state_dict(
     optimizer: Optimizer, state_dict: Any, marks: Sequence[Sequence[str]], prefix: str
 ) -> dict[str, Any]:
-    """A copy of `state_dict` in which options that it lacks have their defaults; a foreign one is refused.
+    """A copy of `state_dict` with the options that it lacks; a foreign one is refused.
+
+    Those have their defaults, but for the ones that say what an older version did without asking.
 
     Args:
         optimizer: that will load it.
@@ -184,5 +189,6 @@ def complete_state_dict(
                     f"state_dict: {key} of parameter {i} has shape {tuple(value.shape)}, "
                     f"but the parameter has shape {tuple(shapes[i])}"
                 )
-    filled = [{**optimizer.defaults, **group} for group in groups]
+    earlier = {name: value for name, value in EARLIER.items() if name in optimizer.defaults}
+    filled = [{**optimizer.defaults, **earlier, **group} for group in groups]
     return {**state_dict, "param_groups": filled}
