@@ -19,7 +19,16 @@ BETAS = (Range(0.0, 0.98), Range(0.9, 0.9999))
 SGD = {"lr": RATE, "momentum": MOMENTUM, "weight_decay": DECAY}
 INNER = {"inner_lr": RATE, "inner_momentum": MOMENTUM, "weight_decay": DECAY}
 AVERAGE = {"alpha": Range(0.02, 1.0, log=True)}
-PAPER = {"noise": 1e-4, "gamma0": 1e-4, "gamma1": 1e-3, "alpha": 0.75, "L": 20, "lr": 1.0}
+PAPER = {
+    "noise": 1e-4,
+    "gamma0": 1e-4,
+    "gamma1": 1e-3,
+    "alpha": 0.75,
+    "L": 20,
+    "lr": 1.0,
+    "inner_state": "reset",
+    "anneal": "outer",
+}
 KEPT = {**PAPER, "inner_state": "keep", "outer": "sgd", "outer_options": ()}
 
 

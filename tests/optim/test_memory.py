@@ -143,6 +143,7 @@ def test_alpha_may_change_within_a_cycle(state_dtype):
 def test_bfloat16_weights_move_by_steps_too_small_for_them(path):
     """At 1, half a unit in the last place is 2^-9 below and 2^-8 above; steps of 1e-4 would all be lost."""
     p = nn.Parameter(torch.ones(20_000, dtype=torch.bfloat16))
+    path = {"alpha": 0.75, **path}
     optimizer = EntropySGD([p], L=5, inner_lr=1e-4, noise=0.0, gamma=0.0, inner_momentum=0.0, **path)
     for i in range(3):
         p.grad = torch.full_like(p, -1.0)

@@ -12,9 +12,18 @@ from entropy_sgd.optim.local_entropy import LocalEntropy, Params
 from entropy_sgd.optim.options import check_rate
 
 PAPER: dict[str, Any] = {
-    "lr": 1e-2, "betas": (0.5, 0.999), "weight_decay": 0.0,
-    "L": 5, "inner_lr": 0.1, "inner_momentum": 0.9, "inner_nesterov": True, "inner_state": "reset",
-    "gamma": 1e-2, "noise": 1e-4, "alpha": 0.75, "anneal": "outer",
+    "lr": 1e-2,
+    "betas": (0.5, 0.999),
+    "weight_decay": 0.0,
+    "L": 5,
+    "inner_lr": 0.1,
+    "inner_momentum": 0.9,
+    "inner_nesterov": True,
+    "inner_state": "reset",
+    "gamma": 1e-2,
+    "noise": 1e-4,
+    "alpha": 0.75,
+    "anneal": "outer",
 }
 """Section 5.4.2."""
 

@@ -12,9 +12,19 @@ from entropy_sgd.optim.local_entropy import LocalEntropy, Params
 from entropy_sgd.optim.options import check_rate
 
 PAPER: dict[str, Any] = {
-    "lr": 1.0, "momentum": 0.9, "nesterov": True, "weight_decay": 0.0,
-    "L": 20, "inner_lr": 0.1, "inner_momentum": 0.9, "inner_nesterov": True, "inner_state": "reset",
-    "gamma": scoping.Exponential(1e-4, 1e-3), "noise": 1e-4, "alpha": 0.75, "anneal": "outer",
+    "lr": 1.0,
+    "momentum": 0.9,
+    "nesterov": True,
+    "weight_decay": 0.0,
+    "L": 20,
+    "inner_lr": 0.1,
+    "inner_momentum": 0.9,
+    "inner_nesterov": True,
+    "inner_state": "reset",
+    "gamma": scoping.Exponential(1e-4, 1e-3),
+    "noise": 1e-4,
+    "alpha": 0.75,
+    "anneal": "outer",
 }
 """Section 5.2, for the networks on MNIST."""
 
@@ -72,7 +82,7 @@ class EntropySGD(LocalEntropy):
         inner_nesterov: bool = True,
         gamma: float | scoping.Schedule = scoping.Exponential(1e-4, 1e-3),  # noqa: B008  (immutable)
         noise: float = 1e-4,
-        alpha: float = 0.1,
+        alpha: float = 0.25,
         scale_by_gamma: bool = False,
         seed: int = 0,
         *,

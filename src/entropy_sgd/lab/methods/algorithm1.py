@@ -50,8 +50,11 @@ SEARCH = {
     "weight_decay": DECAYS,
 }
 
-FIXED: dict[str, Any] = {"inner": "sgd", "inner_state": "reset", "scale_by_gamma": False}
+FIXED: dict[str, Any] = {"inner": "sgd", "scale_by_gamma": False}
 """What Entropy-SGD and Entropy-Adam are, whatever the defaults of their classes become."""
+
+PAPER: dict[str, Any] = {"inner_state": "reset", "anneal": "outer"}
+"""What they are in the paper besides; Entropy-SGD has options for these."""
 
 FEW = 10
 """Outer updates below which a run is too short for its L."""

@@ -5,7 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from entropy_sgd.lab.methods.algorithm1 import FIXED, SEARCH, AroundAlgorithm1, InnerOptions, inner_defaults
+from entropy_sgd.lab.methods.algorithm1 import (
+    FIXED,
+    PAPER,
+    SEARCH,
+    AroundAlgorithm1,
+    InnerOptions,
+    inner_defaults,
+)
 from entropy_sgd.lab.methods.base import ADAM_RATES, BETAS, Hints, arguments
 
 if TYPE_CHECKING:
@@ -39,7 +46,7 @@ class EntropyAdam(AroundAlgorithm1[EntropyAdamOptions]):
 
         chosen = arguments(options)
         gamma = entropy_sgd.scoping.Exponential(chosen.pop("gamma0"), chosen.pop("gamma1"))
-        return entropy_sgd.EntropyAdam(model.parameters(), gamma=gamma, seed=seed, **chosen, **FIXED)
+        return entropy_sgd.EntropyAdam(model.parameters(), gamma=gamma, seed=seed, **chosen, **FIXED, **PAPER)
 
 
 METHOD = EntropyAdam()

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from entropy_sgd.lab.methods.algorithm1 import FIXED, SEARCH, AroundAlgorithm1, InnerOptions, inner_defaults
-from entropy_sgd.lab.methods.base import MOMENTA, Hints, Range, arguments
+from entropy_sgd.lab.methods.base import MOMENTA, Choice, Hints, Range, arguments
 
 if TYPE_CHECKING:
     from torch import nn
@@ -22,6 +22,10 @@ class EntropySGDOptions(InnerOptions):
     """Momentum of the outer loop."""
     nesterov: bool = True
     """Nesterov's form of the outer momentum."""
+    inner_state: Literal["reset", "keep"] = "reset"
+    """Whether the inner momentum starts from zero in each cycle, as in the paper, or is kept."""
+    anneal: Literal["outer", "inner", "both"] = "outer"
+    """What the recipe's drops divide: lr, as in the paper, inner_lr in its place, or both."""
 
 
 class EntropySGD(AroundAlgorithm1[EntropySGDOptions]):
@@ -29,11 +33,19 @@ class EntropySGD(AroundAlgorithm1[EntropySGDOptions]):
 
     name = "entropy-sgd"
     options = EntropySGDOptions
-    search = {"lr": Range(0.1, 2.0, log=True), "momentum": MOMENTA, **SEARCH}
+    search = {
+        "lr": Range(0.1, 2.0, log=True),
+        "momentum": MOMENTA,
+        "inner_state": Choice(("reset", "keep")),
+        "anneal": Choice(("outer", "inner")),
+        **SEARCH,
+    }
     rate = "inner_lr"  # SGD's; the outer rate is about 1, which moves x to μ
 
     def defaults(self, hints: Hints) -> EntropySGDOptions:
-        return EntropySGDOptions(lr=1.0, momentum=hints.outer_momentum, **inner_defaults(hints))
+        """Those of the class `entropy_sgd.EntropySGD`, which the paper's recipes do not have."""
+        own = {"lr": 1.0, "momentum": 0.0, "alpha": 0.25, "inner_state": "keep", "anneal": "inner"}
+        return EntropySGDOptions(**own, **inner_defaults(hints))
 
     def build(self, options: EntropySGDOptions, model: nn.Module, *, seed: int, steps: int) -> Any:
         import entropy_sgd

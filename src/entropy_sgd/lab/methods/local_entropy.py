@@ -121,8 +121,8 @@ class LocalEntropy(AroundAlgorithm1[LocalEntropyOptions]):
             return entropy_sgd.LocalEntropy(model.parameters(), _torch_optimizer(options.outer), **keywords)
         except TypeError as error:  # an option that the named class does not have
             raise LabError(
-                f"{self.name} refuses its options: {error}; another outer or inner optimizer needs options of "
-                "its own (--optimizer.outer-options, --optimizer.inner-options, --optimizer.lr)"
+                f"{self.name} refuses its options: {error}; another outer or inner optimizer needs options "
+                "of its own (--optimizer.outer-options, --optimizer.inner-options, --optimizer.lr)"
             ) from error
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from entropy_sgd.lab import Diverged
-from entropy_sgd.lab.methods.algorithm1 import FIXED, SEARCH, AroundAlgorithm1, InnerOptions
+from entropy_sgd.lab.methods.algorithm1 import FIXED, PAPER, SEARCH, AroundAlgorithm1, InnerOptions
 from entropy_sgd.lab.methods.base import MOMENTA, Hints, Range, arguments
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class Parle(AroundAlgorithm1[ParleOptions]):
         scope = entropy_sgd.scoping.Exponential
         gamma = scope(chosen.pop("gamma0"), chosen.pop("gamma1"), chosen.pop("gamma_maximum"))
         rho = scope(chosen.pop("rho0"), chosen.pop("rho1"), chosen.pop("rho_maximum"))
-        given: dict[str, Any] = {"gamma": gamma, "seed": seed, **chosen, **FIXED}
+        given: dict[str, Any] = {"gamma": gamma, "seed": seed, **chosen, **FIXED, **PAPER}
         if replicas == 1 and dist.is_available() and dist.is_initialized():  # data-parallel in several
             return entropy_sgd.EntropySGD(model.parameters(), **given)
         return entropy_sgd.Replicas(model.parameters(), rho=rho, **given)
