@@ -38,7 +38,7 @@ OPTIMIZERS: dict[str, Callable[[Params], Any]] = {
     "keep": lambda ps: EntropySGD(ps, inner_state="keep", anneal="outer", alpha=0.75, **INNER),
     "keep, inner": lambda ps: EntropySGD(ps, alpha=0.75, **KEPT, **INNER),
     "keep, inner, alpha=0.1": lambda ps: EntropySGD(ps, alpha=0.1, **KEPT, **INNER),
-    "keep, inner, alpha=0.25": lambda ps: EntropySGD(ps, alpha=0.25, **KEPT, **INNER),
+    "defaults (keep, inner, alpha=0.25)": lambda ps: EntropySGD(ps, alpha=0.25, **KEPT, **INNER),
     "keep, inner, alpha=0.25, L=5": lambda ps: EntropySGD(ps, alpha=0.25, L=5, **KEPT, **INNER),
     "keep, both, alpha=0.1": lambda ps: EntropySGD(ps, alpha=0.1, inner_state="keep", anneal="both", **INNER),
     "keep, inner, alpha=0.05, L=50": lambda ps: EntropySGD(ps, alpha=0.05, L=50, **KEPT, **INNER),
