@@ -94,18 +94,21 @@ def swap(name: str, baseline: str) -> str:
         place = tuple(run[key] for key in ("data", "network", "part", "epochs", "schedule"))
         seeds = places.setdefault(place, {}).setdefault(run["optimizer"], {})
         seeds[run["seed"]] = run["validation error, %"]
-    order = [title for title in dict.fromkeys(t for by in places.values() for t in by) if title != baseline]
-    lines = [
-        f"| data, network, images, epochs, schedule | seeds | {baseline} | {' | '.join(order)} |",
-        f"|---|---|---|{'---|' * len(order)}",
+    shown = sorted(place for place, by in places.items() if baseline in by)
+    titles = dict.fromkeys(title for place in shown for title in places[place])
+    heads = [
+        f"{data}{'' if part == 1 else f' 1/{part}'}, {network}, {epochs} epochs, {schedule}"
+        for data, network, part, epochs, schedule in shown
     ]
-    for (data, network, part, epochs, schedule), by in sorted(places.items()):
-        if baseline not in by:
-            continue
-        cells = [str(len(by[baseline])), f"{mean(by[baseline]):.2f}"]
-        cells += [less(by.get(title, {}), by[baseline]) for title in order]
-        images = "all" if part == 1 else f"1/{part}"
-        lines.append(f"| {data}, {network}, {images}, {epochs}, {schedule} | {' | '.join(cells)} |")
+    lines = [f"| | {' | '.join(heads)} |", f"|---|{'---|' * len(shown)}"]
+    for title in titles:
+        cells = [
+            f"{mean(places[place][title]):.2f} (seeds: {len(places[place][title])})"
+            if title == baseline
+            else less(places[place].get(title, {}), places[place][baseline])
+            for place in shown
+        ]
+        lines.append(f"| {title} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 

@@ -48,24 +48,26 @@ class EntropySGD(LocalEntropy):
         nesterov: Nesterov's form of it; with a momentum of zero, the plain step.
         weight_decay: L2 coefficient, part of f: it acts in the inner loop.
         L: Langevin steps in a cycle.
-        inner_lr: their step size eta'.
+        inner_lr: their step size eta', the rate that SGD would have.
         inner_momentum: momentum of the inner loop.
         inner_nesterov: Nesterov's form of it.
         gamma: the scope: a number or a schedule of `entropy_sgd.scoping`.
         noise: thermal noise epsilon.
-        alpha: weight of the newest sample in the average mu.
+        alpha: weight of the newest sample in the average mu, 0.75 in the paper.
         scale_by_gamma: update with gamma (x - mu), as line 7 is printed, instead of x - mu.
         seed: of the thermal noise.
         inner: `"sgd"`, `"adam"`, `"sghmc"`, `"sgnht"`, or the class of a torch optimizer.
         inner_options: keyword arguments of that class.
-        inner_state: `"reset"` starts the inner momentum at zero in each cycle, `"keep"` carries it over.
+        inner_state: `"keep"` carries the inner momentum over from cycle to cycle; `"reset"`, the paper's way,
+            starts it at zero in each.
         inner_betas: for `inner="adam"`.
         inner_eps: for `inner="adam"`.
         maximize: maximize f instead.
         foreach: as in `torch.optim`, for both loops; by default the fastest path that applies.
         fused: as in `torch.optim`, for both loops: the compiled Langevin step, torch's fused outer update.
         monitor: measure what `diagnostics()` reports, see `LocalEntropy`.
-        anneal: `"outer"`: a scheduler moves `lr` alone; `"inner"`: `inner_lr` in its place; `"both"`.
+        anneal: what a scheduler on `lr` moves: `"inner"`, `inner_lr` in its place by the same factor;
+            `"outer"`, `lr` alone, as in the paper; `"both"`.
         state_dtype: torch.bfloat16 keeps mu and the inner momentum in 16 bits, see `LocalEntropy`.
     """
 
