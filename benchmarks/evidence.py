@@ -1,8 +1,8 @@
-"""Draws the tables and figures of docs/evidence.md from results/tournament and results/bench/swap*.json.
+"""Draws docs/evidence.md, and a table of README, from results/tournament and results/bench/swap*.json.
 
     python benchmarks/evidence.py [--check]
 
-`--check` writes nothing and exits with 1 if the page is out of date.
+`--check` writes nothing and exits with 1 if a page is out of date.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tournament_field import ENTRANTS, TASKS
 from entropy_sgd.lab.comparison.seeds import paired_difference, spread
 
 ROOT = Path(__file__).parents[1]
-PAGE, IMAGES = ROOT / "docs" / "evidence.md", ROOT / "docs" / "images"
+PAGE, README, IMAGES = ROOT / "docs" / "evidence.md", ROOT / "README.md", ROOT / "docs" / "images"
 TOURNAMENT, BENCH = ROOT / "results" / "tournament", ROOT / "results" / "bench"
 END = "<!-- end -->"
 WORKS = 1.2
@@ -84,23 +84,28 @@ def tournament(name: str) -> str:
     return "\n".join(lines)
 
 
-def swap(name: str, baseline: str) -> str:
-    """Mean difference from the baseline, seed by seed, for each place."""
+def swapped(name: str) -> dict[tuple[Any, ...], dict[str, dict[int, float]]]:
+    """Errors by place, optimizer and seed."""
     path = BENCH / f"{name}.json"
-    if not path.exists():
-        return "Not run yet."
     places: dict[tuple[Any, ...], dict[str, dict[int, float]]] = {}
     for run in json.loads(path.read_text())["runs"]:
         place = tuple(run[key] for key in ("data", "network", "part", "epochs", "schedule"))
         seeds = places.setdefault(place, {}).setdefault(run["optimizer"], {})
         seeds[run["seed"]] = run["validation error, %"]
+    return places
+
+
+def heading(place: tuple[Any, ...]) -> str:
+    data, network, part, epochs, schedule = place
+    return f"{data}{'' if part == 1 else f' 1/{part}'}, {network}, {epochs} epochs, {schedule}"
+
+
+def swap(name: str, baseline: str) -> str:
+    """Mean difference from the baseline, seed by seed, for each place."""
+    places = swapped(name)
     shown = sorted(place for place, by in places.items() if baseline in by)
     titles = dict.fromkeys(title for place in shown for title in places[place])
-    heads = [
-        f"{data}{'' if part == 1 else f' 1/{part}'}, {network}, {epochs} epochs, {schedule}"
-        for data, network, part, epochs, schedule in shown
-    ]
-    lines = [f"| | {' | '.join(heads)} |", f"|---|{'---|' * len(shown)}"]
+    lines = [f"| | {' | '.join(map(heading, shown))} |", f"|---|{'---|' * len(shown)}"]
     for title in titles:
         cells = [
             f"{mean(places[place][title]):.2f} (seeds: {len(places[place][title])})"
@@ -109,6 +114,21 @@ def swap(name: str, baseline: str) -> str:
             for place in shown
         ]
         lines.append(f"| {title} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def summary() -> str:
+    """SGD and the defaults of EntropySGD, where both were run with the same seeds."""
+    lines = [
+        "| data, network, budget, schedule | seeds | SGD | EntropySGD | difference (95 %) |",
+        "|---|---|---|---|---|",
+    ]
+    for place, by in sorted(swapped("swap").items()):
+        ours = next((errors for title, errors in by.items() if title.startswith("defaults")), {})
+        theirs = {seed: error for seed, error in by.get("SGD", {}).items() if seed in ours}
+        if theirs:
+            values = f"{mean(theirs):.2f} % | {mean(ours):.2f} % | {less(ours, theirs)}"
+            lines.append(f"| {heading(place)} | {len(theirs)} | {values} |")
     return "\n".join(lines)
 
 
@@ -149,6 +169,7 @@ def sections() -> dict[str, str]:
     found = {f"<!-- tournament {name} -->": tournament(name) for name in TASKS}
     found["<!-- swap -->"] = swap("swap", "SGD")
     found["<!-- swap_adam -->"] = swap("swap_adam", "Adam")
+    found["<!-- from results/bench/swap.json: python benchmarks/evidence.py -->"] = summary()
     return found
 
 
@@ -162,12 +183,12 @@ def replaced(page: str) -> str:
 
 
 def main() -> int:
-    """Exit code 1 if `--check` finds the page out of date."""
-    page = PAGE.read_text(encoding="utf-8")
-    new = replaced(page)
+    """Exit code 1 if `--check` finds a page out of date."""
+    pages = {path: path.read_text(encoding="utf-8") for path in (PAGE, README)}
     if sys.argv[1:] == ["--check"]:
-        return int(new != page)
-    PAGE.write_text(new, encoding="utf-8")
+        return int(any(replaced(text) != text for text in pages.values()))
+    for path, text in pages.items():
+        path.write_text(replaced(text), encoding="utf-8")
     for name in TASKS:
         figure(name)
     return 0
