@@ -128,7 +128,7 @@ def test_a_learning_rate_of_zero_is_no_such_step():
     model = network()
     start = whole(model)
     optimizer = KINDS["sgd"](model.parameters())
-    optimizer.param_groups[0]["lr"] = 0.0
+    optimizer.param_groups[0].update(lr=0.0, anneal="outer")
     train(model, optimizer, range(1))
     assert not torch.equal(whole(model), start)
     train(model, optimizer, range(1, 5))

@@ -214,10 +214,11 @@ def test_fewer_than_L_steps_give_a_trained_model(kind, stop, tmp_path, monkeypat
     twin = model()
     optimizer = make_optimizer(twin, kind, L=steps)
     lasts = STEPS if kind is transformers.Trainer else limits["max_steps"]
-    for group in optimizer.param_groups:
-        group["lr"] *= 1 - (steps - 1) / lasts  # the rate of the last step, also after the scheduler's
+    base = optimizer.param_groups[0]["lr"]
     rows = iter(data())
-    for _ in range(steps):
+    for step in range(steps):
+        for group in optimizer.param_groups:  # the outer update takes the rate of the last step
+            group["lr"] = base * (1 - step / lasts)
         optimizer.zero_grad()
         ids = torch.stack([next(rows)["input_ids"] for _ in range(SIZE)])
         twin(input_ids=ids, labels=ids).loss.backward()

@@ -42,6 +42,8 @@ PARLE: dict[str, Any] = {
     "inner_lr": 0.05,
     "gamma": scoping.Exponential(0.1, 0.05),
     "noise": 1e-2,
+    "alpha": 0.75,
+    "inner_state": "reset",
     "seed": 7,
 }
 RHO = scoping.Exponential(0.2, 0.1)

@@ -17,7 +17,7 @@ def test_diagnostics_against_numpy():
     problem, L, gamma = Problem(8), 5, 0.3
     params = problem.parameters()
     optimizer = EntropySGD(
-        params, L=L, gamma=gamma, noise=0.0, momentum=0.0, inner_momentum=0.0, weight_decay=0.1
+        params, L=L, gamma=gamma, noise=0.0, momentum=0.0, inner_momentum=0.0, weight_decay=0.1, alpha=0.75
     )
     assert all(math.isnan(v) for v in optimizer.diagnostics().values())
     x = problem.start

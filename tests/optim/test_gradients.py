@@ -45,7 +45,9 @@ def test_a_gradient_that_comes_and_goes():
         nn.Parameter(torch.ones(2, dtype=torch.float64)),
         nn.Parameter(torch.zeros(1, dtype=torch.float64)),
     )
-    optimizer = EntropySGD([p, other], lr=1.0, momentum=0.0, L=4, noise=0.0, gamma=0.5, inner_momentum=0.0)
+    optimizer = EntropySGD(
+        [p, other], lr=1.0, momentum=0.0, L=4, noise=0.0, gamma=0.5, inner_momentum=0.0, alpha=0.75
+    )
     for step in range(4):
         other.grad = torch.zeros_like(other)
         p.grad = torch.ones_like(p) if step in (1, 2) else None
