@@ -23,7 +23,15 @@ from entropy_sgd.lab.comparison.seeds import paired_difference
 
 NAME, BATCH = "bfloat16_states", 128
 DTYPES = {"float32": None, "bfloat16": torch.bfloat16}
-SETTINGS = {"lr": 1.0, "momentum": 0.0, "inner_lr": 0.1, "L": 20}
+SETTINGS = {
+    "lr": 1.0,
+    "momentum": 0.0,
+    "inner_lr": 0.1,
+    "L": 20,
+    "alpha": 0.75,
+    "inner_state": "reset",
+    "anneal": "outer",
+}
 COMMAND = "python benchmarks/bfloat16_states.py"
 
 

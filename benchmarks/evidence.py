@@ -65,9 +65,9 @@ def tournament(name: str) -> str:
         found = [trial["validation"] for trial in entry["trials"]]
         done = [value for value in found if value is not None]
         shown = (
-            "a seed diverged"
+            ("a seed diverged" if done else "all trials diverged")
             if not values
-            else f"{mean(values):.2f} ± {spread([*values.values()]).deviation:.2f}"
+            else f"{mean(values):.2f} ± {spread([*values.values()]).deviation or 0:.2f}"
         )
         row = (
             f"{rank}. {title}",
@@ -127,6 +127,7 @@ def summary() -> str:
         ours = next((errors for title, errors in by.items() if title.startswith("defaults")), {})
         theirs = {seed: error for seed, error in by.get("SGD", {}).items() if seed in ours}
         if theirs:
+            ours = {seed: ours[seed] for seed in theirs}
             values = f"{mean(theirs):.2f} % | {mean(ours):.2f} % | {less(ours, theirs)}"
             lines.append(f"| {heading(place)} | {len(theirs)} | {values} |")
     return "\n".join(lines)
@@ -145,7 +146,7 @@ def figure(name: str) -> None:
     drawn = Figure(figsize=(2.4 * columns, 1.9 * rows), layout="constrained")
     axes = drawn.subplots(rows, columns, sharey=True, squeeze=False).flat
     values = [t["validation"] for e in record["entrants"].values() for t in e["trials"]]
-    low = min(value for value in values if value is not None)
+    low = min((value for value in values if value is not None), default=1.0)
     for axis, title in zip(axes, titles, strict=False):
         rate = "inner_lr" if "inner_lr" in ENTRANTS[title].search else "lr"
         trials = record["entrants"][title]["trials"]
@@ -177,8 +178,11 @@ def replaced(page: str) -> str:
     """The page with its sections drawn anew."""
     for mark, text in sections().items():
         before, found, rest = page.partition(mark)
+        _, end, after = rest.partition(END)
+        if found and not end:
+            raise SystemExit(f"{mark} has no {END}")
         if found:
-            page = f"{before}{mark}\n{text}\n{END}{rest.partition(END)[2]}"
+            page = f"{before}{mark}\n{text}\n{END}{after}"
     return page
 
 

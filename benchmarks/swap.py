@@ -13,7 +13,9 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import shlex
 import statistics
+import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -57,7 +59,9 @@ OPTIMIZERS: dict[str, Callable[[Params], Any]] = {
     "EntropyAdam, keep, lr=0.003, L=2": lambda ps: EntropyAdam(
         ps, lr=3e-3, L=2, inner_state="keep", alpha=0.75
     ),
-    "EntropyAdam, inner_lr=0.01": lambda ps: EntropyAdam(ps, lr=3e-3, inner_lr=0.01, inner_state="reset"),
+    "EntropyAdam, reset, lr=0.003, inner_lr=0.01": lambda ps: EntropyAdam(
+        ps, lr=3e-3, inner_lr=0.01, inner_state="reset"
+    ),
     "paper": lambda ps: EntropySGD(
         ps, momentum=0.9, inner_state="reset", anneal="outer", alpha=0.75, **INNER
     ),
@@ -149,7 +153,9 @@ def main() -> None:
     parser.add_argument("--name", default="swap", help="of the file in results/bench")
     chosen = parser.parse_args()
     path = RESULTS / f"{chosen.name}.json"
-    runs = json.loads(path.read_text())["runs"] if path.exists() else []
+    record = json.loads(path.read_text()) if path.exists() else {"commands": [], "runs": []}
+    runs, command = record["runs"], f"python {shlex.join(sys.argv)}"
+    commands = list(dict.fromkeys([*record["commands"], command]))
     tasks = [
         {
             "data": d,
@@ -173,7 +179,7 @@ def main() -> None:
         if task["data"] not in loaded:
             loaded = {task["data"]: images(task["data"])}
         runs.append({**task, "validation error, %": run(loaded[task["data"]], task)})
-        write(chosen.name, {"command": "python benchmarks/swap.py", "runs": runs})
+        write(chosen.name, {"commands": commands, "runs": runs})
     keys = ("data", "part", "network", "epochs", "schedule")
     rows: dict[tuple[Any, ...], dict[str, list[float]]] = {}
     for there in runs:

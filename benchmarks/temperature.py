@@ -57,7 +57,7 @@ def displacement(trained: Any, start: dict[str, Tensor], noise: float, draw: int
     parameters = list(trained.model.parameters())
     before = torch.cat([parameter.detach().flatten() for parameter in parameters])
     options = {**PAPER, "noise": noise, "seed": draw}
-    optimizer = EntropySGD(parameters, lr=1.0, momentum=0.0, **options)
+    optimizer = EntropySGD.paper(parameters, momentum=0.0, **options)
     generator = torch.Generator().manual_seed(draw)
     inputs, targets = (torch.cat(part) for part in zip(*trained.batches, strict=True))
     for _ in range(PAPER["L"]):

@@ -46,17 +46,15 @@ def recipe(task: Task, entrant: Entrant, chosen: Mapping[str, Any]) -> Recipe:
 
 
 def value(outcome: jobs.Outcome, part: str) -> float | None:
-    """The metric; None if the run diverged or failed."""
+    """The metric; None if the run diverged."""
     summary = outcome.summary
-    if summary is None or summary["status"] != "finished":
-        return None
-    return summary[part][summary["metric"]]
+    assert summary is not None
+    return summary[part][summary["metric"]] if summary["status"] == "finished" else None
 
 
 def trouble(outcome: jobs.Outcome) -> str | None:
     """Why there is no result."""
-    if outcome.summary is None:
-        return str(outcome.error)
+    assert outcome.summary is not None
     return None if outcome.summary["status"] == "finished" else str(outcome.summary["reason"])
 
 
@@ -86,7 +84,11 @@ def play(name: str, options: argparse.Namespace) -> None:
             )
             for folder, made, seed, final in wanted
         ]
-        return jobs.run(listed, home, at_once=options.jobs)
+        outcomes = jobs.run(listed, home, at_once=options.jobs)
+        failed = jobs.failures(outcomes, again="the same command")
+        if failed is not None:  # no data, no space: not a result, as a divergence is
+            raise SystemExit(str(failed))
+        return outcomes
 
     for title in task.entrants:
         if title in entrants:

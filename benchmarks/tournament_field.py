@@ -1,7 +1,8 @@
 """Who takes part in `tournament.py`, what is searched for each, and on which tasks.
 
 Every entrant has a learning rate, a momentum (or betas) and an L2 penalty to search, and at most two numbers
-of its own. The other options are fixed here, before the first trial.
+of its own. The other options are fixed here, before the first trial; γ grows as in the recipe, however short
+the run is.
 """
 
 from __future__ import annotations
@@ -46,6 +47,11 @@ ENTRANTS: dict[str, Entrant] = {
     "SGD + EMA": Entrant("ema", {**SGD, "decay": Range(0.98, 0.999)}),
     "Entropy-SGD, kept": Entrant(
         "local-entropy", {**INNER, **AVERAGE}, {**KEPT, "anneal": "inner", "schedule": "exponential"}
+    ),
+    "Entropy-SGD, defaults": Entrant(
+        "entropy-sgd",
+        INNER,
+        {**PAPER, "momentum": 0.0, "alpha": 0.25, "inner_state": "keep", "anneal": "inner"},
     ),
     "Entropy-SGD, paper": Entrant("entropy-sgd", {**INNER, "momentum": Range(0.0, 0.9)}, PAPER),
     "SAM": Entrant("sam", {**SGD, "rho": Range(0.01, 0.5, log=True)}),

@@ -124,3 +124,14 @@ def test_finish_takes_the_rates_of_the_last_step():
 def test_refuses_other_words():
     with pytest.raises(ValueError, match="anneal must be"):
         EntropySGD([problem()[0]], anneal="none")
+
+
+def test_a_rate_of_zero_at_first_is_nothing_to_be_relative_to():
+    """A warm-up by hand: built with 0, then raised."""
+    p, gradients = problem()
+    q, _ = problem()
+    optimizer = EntropySGD([p], lr=0.0, inner_lr=0.2, L=3, anneal="inner")
+    optimizer.param_groups[0]["lr"] = 0.5
+    train(optimizer, p, gradients)
+    train(EntropySGD([q], lr=0.5, inner_lr=0.2, L=3, anneal="inner"), q, gradients)
+    assert torch.equal(p, q)

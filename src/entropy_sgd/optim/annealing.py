@@ -22,7 +22,7 @@ BASE = "base_lr"
 
 def remember(group: dict[str, Any]) -> None:
     """The rate that the factor is relative to, in a group that has not got one yet."""
-    if group.get(BASE) is None and group.get("lr") is not None:
+    if not group.get(BASE) and group.get("lr") is not None:  # a rate of 0 is nothing to be relative to
         group[BASE] = float(group["lr"])
 
 
@@ -39,6 +39,7 @@ def applied(groups: list[dict[str, Any]]) -> Generator[None]:
     try:
         for group in groups:
             if group["anneal"] != "outer":
+                remember(group)
                 before.append((group, {name: group[name] for name in ("inner_lr", "lr") if name in group}))
                 group["inner_lr"] = group["inner_lr"] * factor(group)
                 if group["anneal"] == "inner" and group.get(BASE) is not None:

@@ -25,7 +25,7 @@ PAPER: dict[str, Any] = {
     "alpha": 0.75,
     "anneal": "outer",
 }
-"""Section 5.4.2."""
+"""Section 5.4.2; it names the rate, betas, L and gamma, the inner loop is that of Section 4.2."""
 
 
 class EntropyAdam(LocalEntropy):

@@ -26,7 +26,7 @@ PAPER: dict[str, Any] = {
     "alpha": 0.75,
     "anneal": "outer",
 }
-"""Section 5.2, for the networks on MNIST."""
+"""As Sections 4.2, 4.3 and 5 have them for convolutional networks."""
 
 
 class EntropySGD(LocalEntropy):
@@ -34,7 +34,7 @@ class EntropySGD(LocalEntropy):
 
     ::
 
-        optimizer = EntropySGD(model.parameters(), lr=1.0)
+        optimizer = EntropySGD(model.parameters(), inner_lr=0.1)   # SGD's learning rate
         for inputs, targets in loader:            # every step sees a fresh mini-batch
             optimizer.zero_grad()
             loss_fn(model(inputs), targets).backward()
@@ -44,7 +44,7 @@ class EntropySGD(LocalEntropy):
     Args:
         params: parameters, named parameters or parameter groups.
         lr: outer learning rate eta. With `scale_by_gamma=False`, 1 moves x to mu in one step.
-        momentum: of the outer loop.
+        momentum: of the outer loop; the paper's 0.9 can diverge on networks without normalisation.
         nesterov: Nesterov's form of it; with a momentum of zero, the plain step.
         weight_decay: L2 coefficient, part of f: it acts in the inner loop.
         L: Langevin steps in a cycle.
@@ -58,8 +58,8 @@ class EntropySGD(LocalEntropy):
         seed: of the thermal noise.
         inner: `"sgd"`, `"adam"`, `"sghmc"`, `"sgnht"`, or the class of a torch optimizer.
         inner_options: keyword arguments of that class.
-        inner_state: `"keep"` carries the inner momentum over from cycle to cycle; `"reset"`, the paper's way,
-            starts it at zero in each.
+        inner_state: `"keep"` carries the inner momentum over from cycle to cycle, `"reset"` starts it at zero
+            in each. By default `"keep"`; `"reset"` where `momentum` carries the speed instead.
         inner_betas: for `inner="adam"`.
         inner_eps: for `inner="adam"`.
         maximize: maximize f instead.
@@ -67,7 +67,8 @@ class EntropySGD(LocalEntropy):
         fused: as in `torch.optim`, for both loops: the compiled Langevin step, torch's fused outer update.
         monitor: measure what `diagnostics()` reports, see `LocalEntropy`.
         anneal: what a scheduler on `lr` moves: `"inner"`, `inner_lr` in its place by the same factor;
-            `"outer"`, `lr` alone, as in the paper; `"both"`.
+            `"outer"`, `lr` alone, as in the paper; `"both"`. By default `"inner"`, or `"outer"` with a
+            `momentum`.
         state_dtype: torch.bfloat16 keeps mu and the inner momentum in 16 bits, see `LocalEntropy`.
     """
 
@@ -90,7 +91,7 @@ class EntropySGD(LocalEntropy):
         *,
         inner: str | type[torch.optim.Optimizer] = "sgd",
         inner_options: dict[str, Any] | None = None,
-        inner_state: str = "keep",
+        inner_state: str | None = None,
         inner_betas: tuple[float, float] = (0.9, 0.999),
         inner_eps: float = 1e-8,
         maximize: bool = False,
@@ -98,8 +99,11 @@ class EntropySGD(LocalEntropy):
         fused: bool | None = None,
         monitor: bool = True,
         state_dtype: torch.dtype | None = None,
-        anneal: str = "inner",
+        anneal: str | None = None,
     ) -> None:
+        accelerated = bool(momentum)
+        inner_state = inner_state or ("reset" if accelerated else "keep")
+        anneal = anneal or ("outer" if accelerated else "inner")
         self._own = {"lr": lr, "momentum": momentum, "nesterov": nesterov}
         super().__init__(
             params,
@@ -130,9 +134,9 @@ class EntropySGD(LocalEntropy):
 
     @classmethod
     def paper(cls, params: Params, **options: Any) -> Self:
-        """The settings of Section 5.2; `options` change some of them.
+        """The paper's settings for convolutional networks; `options` change some of them.
 
-        They need normalised layers and a long run: the outer momentum multiplies the step to mu by up to ten.
+        They suit normalised layers and long runs: the outer momentum carries x up to ten times as far as mu.
         """
         return cls(params, **{**PAPER, **options})
 

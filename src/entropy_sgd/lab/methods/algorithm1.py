@@ -22,9 +22,9 @@ class InnerOptions(Options):
     L: int
     """Langevin steps, hence gradient evaluations, per outer update."""
     inner_lr: float
-    """η′, the step size of the Langevin loop; never annealed (Section 4.2)."""
+    """η′, the step size of the Langevin loop: SGD's learning rate."""
     inner_momentum: float
-    """Momentum of the Langevin loop; it starts at zero in each cycle."""
+    """Momentum of the Langevin loop."""
     noise: float
     """ε, the thermal noise of line 5."""
     gamma0: float

@@ -41,7 +41,7 @@ class Hints:
     L: int = 20
     """Langevin steps a cycle."""
     outer_momentum: float = 0.5
-    """Momentum of Entropy-SGD's outer loop."""
+    """Momentum of the outer loop of `local-entropy`."""
 
 
 @dataclass(frozen=True)

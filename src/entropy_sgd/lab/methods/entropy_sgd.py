@@ -17,13 +17,13 @@ class EntropySGDOptions(InnerOptions):
     """Entropy-SGD: Algorithm 1 with SGD as the outer update."""
 
     lr: float
-    """η, the outer learning rate at the start; the recipe's drops divide it."""
+    """η, the outer learning rate at the start; 1 moves x to μ."""
     momentum: float
     """Momentum of the outer loop."""
     nesterov: bool = True
     """Nesterov's form of the outer momentum."""
     inner_state: Literal["reset", "keep"] = "reset"
-    """Whether the inner momentum starts from zero in each cycle, as in the paper, or is kept."""
+    """Whether the inner momentum starts from zero in each cycle, as in the paper's recipes, or is kept."""
     anneal: Literal["outer", "inner", "both"] = "outer"
     """What the recipe's drops divide: lr, as in the paper, inner_lr in its place, or both."""
 
@@ -43,8 +43,9 @@ class EntropySGD(AroundAlgorithm1[EntropySGDOptions]):
     rate = "inner_lr"  # SGD's; the outer rate is about 1, which moves x to μ
 
     def defaults(self, hints: Hints) -> EntropySGDOptions:
-        """Those of the class `entropy_sgd.EntropySGD`, which the paper's recipes do not have."""
-        own = {"lr": 1.0, "momentum": 0.0, "alpha": 0.25, "inner_state": "keep", "anneal": "inner"}
+        """Those of the class `entropy_sgd.EntropySGD`, not of the paper; a short cycle averages less."""
+        own = {"lr": 1.0, "momentum": 0.0, "inner_state": "keep", "anneal": "inner"}
+        own["alpha"] = max(0.25, 2 / hints.L)
         return EntropySGDOptions(**own, **inner_defaults(hints))
 
     def build(self, options: EntropySGDOptions, model: nn.Module, *, seed: int, steps: int) -> Any:

@@ -35,6 +35,8 @@ ABSENT = {
     "label_noise": 0.0,
     "data_seed": 0,
     "anneal": "outer",
+    "inner_state": "reset",
+    "warmup": False,
 }
 """What held in a run whose config.json is older than these settings."""
 NOTES = (".paper", ".chosen", ".source.path")

@@ -40,9 +40,11 @@ def edges(found: Found) -> Iterator[str]:
 
 
 def at_edge(value: float, how: Range) -> bool:
-    """Whether the value is at one end of the range."""
+    """Whether the value is at an end of the range beyond which there is more."""
     low, high, there = (math.log(x) if how.log else x for x in (how.low, how.high, value))
-    return not low + MARGIN * (high - low) < there < high - MARGIN * (high - low)
+    margin = MARGIN * (high - low)
+    bounded = not how.log and how.high <= 1  # momenta, betas and the like end at 0 and at 1
+    return (there <= low + margin and how.low != 0) or (there >= high - margin and not bounded)
 
 
 def _value(options: dict[str, Any], name: str) -> float:
