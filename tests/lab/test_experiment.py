@@ -213,6 +213,7 @@ def test_errors_in_the_file_have_their_traceback(tmp_path, capsys, monkeypatch, 
         ({"model": "nn.ReLU"}, "model must have parameters to train"),
         ({"batch_size": "0"}, "batch_size must be an integer >= 1, got 0"),
         ({"epochs": "-1"}, "epochs must be a finite number above 0, got -1"),
+        ({"epochs": "1e308"}, "epochs must be at most 1e+09, got 1e+308"),
         ({"batch_size": "1000"}, "batch_size must be at most the 80 training samples"),
     ],
 )

@@ -255,3 +255,19 @@ def test_completion_knows_actions_and_rows():
     assert candidates(["paper", "r"]) == ["run"]
     assert candidates(["paper", "run", "lenet", "sg"]) == ["sgld"]
     assert "--jobs" in candidates(["paper", "run", "--"])
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        ({"summary": [1, 2]}, "has no status"),
+        ({"evaluations": [{"epoch": "first"}]}, "'first' is not a number"),
+        ({"training_loss": {"epoch": [1.0], "loss": []}}, "of different number"),
+        ({"training_loss": {"epoch": [[1.0]], "loss": [1.0]}}, "is not a number"),
+    ],
+)
+def test_a_damaged_file_is_named(results, damage, message):
+    path = next(results.glob("*seed0.json"))
+    path.write_text(json.dumps({**json.loads(path.read_text()), **damage}))
+    with pytest.raises(LabError, match=rf"{path.name}.*{message}"):
+        kept.read(results, TINY)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -13,6 +13,7 @@ from entropy_sgd.lab import LabError
 from entropy_sgd.lab.paper.entry import Entry, Row
 from entropy_sgd.lab.paper.rows import ROWS, entries
 from entropy_sgd.lab.recipes import Recipe
+from entropy_sgd.lab.runs.folder import check_summary
 from entropy_sgd.lab.runs.reading import Run, read_recipe
 from entropy_sgd.lab.runs.records import Record, flatten, read_json, write_whole
 
@@ -159,10 +160,25 @@ def _read(path: Path, rows: tuple[Row, ...]) -> Kept:
         if isinstance(curve, list):  # the first files have the loss at the end of each epoch
             losses = cast("list[float]", curve)
             curve = {"epoch": [float(epoch) for epoch in range(1, len(losses) + 1)], "loss": losses}
-        points: tuple[list[float], list[float]] = curve["epoch"], curve["loss"]
-        return Kept(path, entry, settings["seed"], summary, content["evaluations"], points)
-    except (KeyError, TypeError, AttributeError) as error:
+        check_summary(path, summary)
+        points = _numbers(curve["epoch"]), _numbers(curve["loss"])
+        if len(points[0]) != len(points[1]):
+            raise ValueError("epochs and losses of different number")
+        evaluations = [
+            dict(zip(record, _numbers(record.values()), strict=True)) for record in content["evaluations"]
+        ]
+        return Kept(path, entry, settings["seed"], summary, evaluations, points)
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise LabError(f"{path} is not what `entropy-sgd paper keep` writes: {error!r}") from error
+
+
+def _numbers(values: Iterable[Any]) -> list[Any]:
+    """The values, known to be numbers, or None where there is none."""
+    found = list(values)
+    for value in found:
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+            raise TypeError(f"{value!r} is not a number")
+    return found
 
 
 def of(kept: Sequence[Kept], entry: Entry) -> list[Kept]:

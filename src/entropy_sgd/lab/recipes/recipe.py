@@ -68,6 +68,10 @@ class Source:
     """Of its content: a run is continued with the file it was begun with."""
 
 
+MOST_EPOCHS = 1e9
+"""A budget whose steps can still be counted."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
     """One way to train one network on one dataset."""
@@ -143,6 +147,8 @@ class Recipe:
         for argument in ("epochs", "batch_size", "evaluate_every", "log_every", "statistics_samples"):
             if not 0 < getattr(self, argument) < math.inf:
                 raise LabError(f"{argument} must be a finite number above 0, got {getattr(self, argument)}")
+        if self.epochs > MOST_EPOCHS:
+            raise LabError(f"epochs must be at most {MOST_EPOCHS:g}, got {self.epochs:g}")
         for argument in ("unroll", "vocabulary", "train_limit", "clip_norm", "stop_at_loss", "threads"):
             value = getattr(self, argument)
             if value is not None and not 0 < value < math.inf:

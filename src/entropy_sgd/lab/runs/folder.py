@@ -144,6 +144,12 @@ def read_summary(path: Path) -> Record | None:
     if not file.exists():
         return None
     summary = read_json(file)
+    check_summary(file, summary)
+    return summary
+
+
+def check_summary(file: Path, summary: Record) -> None:
+    """Refuse a summary that is not whole; `file` is where it was read."""
     require(file, summary, {"status": str, "recipe": str, "seed": int})
     if summary["status"] == "finished":
         require(file, summary, FINISHED)
@@ -156,7 +162,6 @@ def read_summary(path: Path) -> Record | None:
         require(file, summary, {"reason": str})
     else:
         raise LabError(f"{file} must have finished or diverged as status, got {summary['status']!r}")
-    return summary
 
 
 class MetricsLog:
