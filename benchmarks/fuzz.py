@@ -37,6 +37,8 @@ ENOUGH, PATIENCE, LIMIT = 6.0, 40.0, 400.0
 """Seconds of computing until Ctrl-C, those more until a command counts as hanging, and those by the clock."""
 TRACEBACK = 70
 """Exit code of a child that ends in one."""
+DEVICE = Path("/dev/zero")
+"""Commands are told to read and to write it."""
 PRECIOUS = {
     "finished": ("config.json", "summary.json", "weights.pt"),
     "stopped": ("config.json", "checkpoint.pt"),
@@ -152,7 +154,9 @@ def contents(root: Path) -> dict[str, dict[str, bytes]]:
 
 
 def lost(before: dict[str, dict[str, bytes]], root: Path, code: int) -> tuple[str, ...]:
-    """The runs that were there, are not as they were, and were not replaced either."""
+    """The runs that are not as they were and not replaced either, and a device that became a file."""
+    if not DEVICE.is_char_device():
+        return (str(DEVICE),)
     if code == 0:
         return ()
     after = contents(root)

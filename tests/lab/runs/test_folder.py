@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from begun import begun
 from entropy_sgd.lab import LabError, recipes
 from entropy_sgd.lab.runs.folder import MetricsLog, RunFolder, Settings
+from entropy_sgd.lab.runs.records import write_whole
 
 RECIPE = replace(recipes.get("demo/adam"), threads=None, channels_last=False)
 
@@ -113,3 +115,18 @@ def test_metrics_are_cut_back_to_the_checkpoint(tmp_path):
     assert (tmp_path / "metrics.jsonl").read_text() == '{"step": 1}\n{"step": 3}\n'
     with pytest.raises(LabError, match="shorter"):
         MetricsLog(tmp_path, 1000)
+
+
+def test_writing_replaces_files_and_nothing_else(tmp_path):
+    """A device stays one, also behind a link, and a pipe without a reader does not block."""
+    file, device, pipe = tmp_path / "file", tmp_path / "device", tmp_path / "pipe"
+    write_whole(file, b"old")
+    write_whole(file, b"new")
+    assert file.read_bytes() == b"new"
+    device.symlink_to("/dev/null")
+    write_whole(device, b"gone")
+    assert device.is_char_device()
+    os.mkfifo(pipe)
+    with pytest.raises(OSError, match="not a regular file"):
+        write_whole(pipe, b"never")
+    assert pipe.is_fifo()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections.abc import Mapping
@@ -26,7 +27,12 @@ def flatten(tree: Mapping[str, Any], prefix: str = "") -> Record:
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all."""
+    """Write a file whole or not at all; /dev/null and its like stay what they are."""
+    if path.is_char_device():
+        path.write_bytes(content)
+        return
+    if path.is_fifo() or path.is_socket() or path.is_block_device():
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
     temporary = path.with_name(f"{path.name}.tmp")
     try:
         with temporary.open("wb") as file:
