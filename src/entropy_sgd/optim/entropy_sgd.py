@@ -101,9 +101,10 @@ class EntropySGD(LocalEntropy):
         state_dtype: torch.dtype | None = None,
         anneal: str | None = None,
     ) -> None:
-        accelerated = bool(momentum)
-        inner_state = inner_state or ("reset" if accelerated else "keep")
-        anneal = anneal or ("outer" if accelerated else "inner")
+        if inner_state is None:
+            inner_state = "reset" if momentum else "keep"
+        if anneal is None:
+            anneal = "outer" if momentum else "inner"
         self._own = {"lr": lr, "momentum": momentum, "nesterov": nesterov}
         super().__init__(
             params,
