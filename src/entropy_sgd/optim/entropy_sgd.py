@@ -29,6 +29,15 @@ PAPER: dict[str, Any] = {
 """As Sections 4.2, 4.3 and 5 have them for convolutional networks."""
 
 
+def _by_momentum(momentum: float) -> dict[str, str]:
+    """With an outer momentum the paper's way, without one what trains as SGD does."""
+    return (
+        {"inner_state": "reset", "anneal": "outer"}
+        if momentum
+        else {"inner_state": "keep", "anneal": "inner"}
+    )
+
+
 class EntropySGD(LocalEntropy):
     """Drop-in for `torch.optim.SGD` that seeks wide valleys.
 
@@ -101,11 +110,10 @@ class EntropySGD(LocalEntropy):
         state_dtype: torch.dtype | None = None,
         anneal: str | None = None,
     ) -> None:
-        if inner_state is None:
-            inner_state = "reset" if momentum else "keep"
-        if anneal is None:
-            anneal = "outer" if momentum else "inner"
+        given = {"inner_state": inner_state, "anneal": anneal}
+        self._follow = [name for name, value in given.items() if value is None]
         self._own = {"lr": lr, "momentum": momentum, "nesterov": nesterov}
+        chosen = {**_by_momentum(momentum), **{k: v for k, v in given.items() if v is not None}}
         super().__init__(
             params,
             torch.optim.SGD,
@@ -114,7 +122,7 @@ class EntropySGD(LocalEntropy):
             gamma=gamma,
             inner=inner,
             inner_options=inner_options,
-            inner_state=inner_state,
+            inner_state=chosen["inner_state"],
             inner_lr=inner_lr,
             inner_momentum=inner_momentum,
             inner_nesterov=inner_nesterov,
@@ -130,7 +138,7 @@ class EntropySGD(LocalEntropy):
             fused=fused,
             monitor=monitor,
             state_dtype=state_dtype,
-            anneal=anneal,
+            anneal=chosen["anneal"],
         )
 
     @classmethod
@@ -140,6 +148,13 @@ class EntropySGD(LocalEntropy):
         They suit normalised layers and long runs: the outer momentum carries x up to ten times as far as mu.
         """
         return cls(params, **{**PAPER, **options})
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """A group with a momentum of its own has the defaults that go with it."""
+        if isinstance(param_group, dict) and "momentum" in param_group:  # pyright: ignore[reportUnnecessaryIsInstance]
+            defaults = _by_momentum(param_group["momentum"])
+            param_group = {**{name: defaults[name] for name in getattr(self, "_follow", ())}, **param_group}
+        super().add_param_group(param_group)
 
     def _check_group(self, group: dict[str, Any]) -> None:
         super()._check_group(group)
