@@ -179,7 +179,7 @@ def main() -> None:
         if task["data"] not in loaded:
             loaded = {task["data"]: images(task["data"])}
         runs.append({**task, "validation error, %": run(loaded[task["data"]], task)})
-        write(chosen.name, {"commands": commands, "runs": runs})
+        write(chosen.name, {**record, "commands": commands, "runs": runs})
     keys = ("data", "part", "network", "epochs", "schedule")
     rows: dict[tuple[Any, ...], dict[str, list[float]]] = {}
     for there in runs:

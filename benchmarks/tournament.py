@@ -69,7 +69,7 @@ def play(name: str, options: argparse.Namespace) -> None:
     path = RESULTS / f"{name}.json"
     entrants: dict[str, Any] = json.loads(path.read_text())["entrants"] if path.exists() else {}
     record = {
-        "command": f"python benchmarks/tournament.py {name}",
+        "command": f"python benchmarks/tournament.py {name} --out FOLDER",
         "trials": options.trials,
         "task": {"network": task.network, "epochs": task.epochs, "changes": dict(task.changes)},
         "environment": environment.describe(),

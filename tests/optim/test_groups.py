@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import math
+import pickle
 
 import pytest
 import torch
@@ -120,3 +122,12 @@ def test_repr_shows_the_schedule_of_gamma():
     assert "gamma: 0.25\n" in repr(EntropySGD(layer.parameters(), gamma=0.25))
     schedule = scoping.Linear(1e-3, 1e-4)
     assert f"gamma: {schedule!r}\n" in repr(EntropySGD(layer.parameters(), gamma=schedule))
+
+
+@pytest.mark.parametrize("again", [copy.deepcopy, lambda o: pickle.loads(pickle.dumps(o)), lambda o: o])
+def test_a_group_added_later_has_the_defaults_of_its_momentum(again):
+    optimizer = again(EntropySGD([nn.Parameter(torch.ones(3))], anneal="both"))
+    for momentum in (0.0, 0.9):
+        optimizer.add_param_group({"params": [nn.Parameter(torch.ones(2))], "momentum": momentum})
+    assert [g["inner_state"] for g in optimizer.param_groups] == ["keep", "keep", "reset"]
+    assert [g["anneal"] for g in optimizer.param_groups] == ["both"] * 3  # given for all

@@ -26,7 +26,8 @@ PAPER: dict[str, Any] = {
     "alpha": 0.75,
     "anneal": "outer",
 }
-"""As Sections 4.2, 4.3 and 5 have them for convolutional networks."""
+"""Of Section 5.2, but for the noise, which is Section 5.3's (5.2 has 1e-3), and the momentum of 0.9 that
+Section 5.4.2 names for convolutional networks."""
 
 
 def _by_momentum(momentum: float) -> dict[str, str]:
@@ -153,8 +154,11 @@ class EntropySGD(LocalEntropy):
         """A group with a momentum of its own has the defaults that go with it."""
         if isinstance(param_group, dict) and "momentum" in param_group:  # pyright: ignore[reportUnnecessaryIsInstance]
             defaults = _by_momentum(param_group["momentum"])
-            param_group = {**{name: defaults[name] for name in getattr(self, "_follow", ())}, **param_group}
+            param_group = {**{name: defaults[name] for name in self._follow}, **param_group}
         super().add_param_group(param_group)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_follow": self._follow}
 
     def _check_group(self, group: dict[str, Any]) -> None:
         super()._check_group(group)
