@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from typing import Any
 
 import pytest
 import torch
+from torch.optim import lr_scheduler
 
 from entropy_sgd import EntropyAdam, EntropySGD, LocalEntropy
 
@@ -135,3 +137,30 @@ def test_a_rate_of_zero_at_first_is_nothing_to_be_relative_to():
     train(optimizer, p, gradients)
     train(EntropySGD([q], lr=0.5, inner_lr=0.2, L=3, anneal="inner"), q, gradients)
     assert torch.equal(p, q)
+
+
+@pytest.mark.parametrize(
+    ("make", "warning"),
+    [
+        (lambda o: lr_scheduler.OneCycleLR(o, 0.1, total_steps=9), "the inner loop peaks at 0.02"),
+        (lambda o: lr_scheduler.OneCycleLR(o, 0.5, total_steps=9), "give it cycle_momentum=False"),
+        (lambda o: lr_scheduler.CyclicLR(o, 0.1, 0.5), "give it cycle_momentum=False"),
+        (lambda o: lr_scheduler.OneCycleLR(o, 0.5, total_steps=9, cycle_momentum=False), None),
+        (lambda o: lr_scheduler.CosineAnnealingLR(o, 9), None),
+    ],
+)
+@pytest.mark.parametrize("anneal", ["inner", "both", "outer"])
+def test_schedulers_with_absolute_rates_are_warned_of(make, warning, anneal):
+    p, gradients = problem()
+    optimizer = EntropySGD([p], lr=0.5, inner_lr=0.1, L=3, anneal=anneal)
+    scheduler = make(optimizer)
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        for gradient in gradients:
+            p.grad = gradient.clone()
+            optimizer.step()
+            scheduler.step()
+    expected = [warning] if warning and anneal != "outer" else []
+    assert len(found) == len(expected)
+    assert all(text in str(w.message) for text, w in zip(expected, found, strict=True))
+    assert all(w.filename == __file__ for w in found)

@@ -32,6 +32,25 @@ def factor(group: dict[str, Any]) -> float:
     return float(lr) / base if base and lr is not None else 1.0
 
 
+def misread(group: dict[str, Any]) -> str | None:
+    """What a scheduler written for SGD does here besides: `OneCycleLR` and `CyclicLR` leave their traces."""
+    if group["anneal"] == "outer":
+        return None
+    peak = group.get("max_lr")
+    if peak is not None and group.get(BASE) and abs(factor({**group, "lr": peak}) - 1) > 1e-6:
+        return (
+            f"the scheduler's max_lr={peak:g} is a factor on inner_lr here, relative to lr={group[BASE]:g}, "
+            f"so the inner loop peaks at {group['inner_lr'] * peak / group[BASE]:g}: give "
+            f"max_lr={group[BASE]:g}, and the peak as inner_lr"
+        )
+    if "max_momentum" in group and "momentum" in group:
+        return (
+            "the scheduler moves `momentum`, which is the outer loop's here and carries x beyond mu: "
+            "give it cycle_momentum=False"
+        )
+    return None
+
+
 @contextmanager
 def applied(groups: list[dict[str, Any]]) -> Generator[None]:
     """Inside, `inner_lr` and `lr` of the groups are the rates to step with."""

@@ -262,6 +262,9 @@ class LocalEntropy(Saving):
         if steady is None or not steady.holds(self.param_groups, self.state, self._watch):
             steady = self._steady = None
             self._notice()
+            for group in self.param_groups:
+                if (message := annealing.misread(group)) is not None:
+                    self._warn_once("scheduler", message)
         with annealing.applied(self.param_groups):
             try:
                 stepped = self._langevin(loss, steady)
