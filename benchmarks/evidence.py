@@ -14,6 +14,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from tournament_field import ENTRANTS, TASKS
 
 from entropy_sgd.lab.comparison.seeds import paired_difference, spread
@@ -84,6 +86,27 @@ def tournament(name: str) -> str:
     return "\n".join(lines)
 
 
+def flatness(name: str) -> str:
+    """How flat the minima of the winners are; means over the seeds that came down to the loss."""
+    path = TOURNAMENT / f"{name}-flatness.json"
+    if not path.exists():
+        return "Not measured yet."
+    record = json.loads(path.read_text())
+    names = ("largest eigenvalue", "trace", "local entropy", "local energy")
+    lines = [f"| | seeds | epochs | {' | '.join(names)} |", f"|---|---|---|{'---|' * len(names)}"]
+    for title, rows in record["entrants"].items():
+        there = [row for row in rows if row.get("training loss", math.inf) <= record["loss"]]
+        cells = [f"{len(there)} of {len(rows)}"]
+        cells += [f"{statistics.fmean(row['epochs'] for row in there):.1f}"] if there else [""]
+        for key in names:
+            values = [row[key] for row in there]
+            known = bool(values) and None not in values
+            deviation = statistics.stdev(values) if known and len(values) > 1 else 0.0
+            cells.append(f"{statistics.fmean(values):.3g} ± {deviation:.2g}" if known else "")
+        lines.append(f"| {title} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 def swapped(name: str) -> dict[tuple[Any, ...], dict[str, dict[int, float]]]:
     """Errors by place, optimizer and seed."""
     path = BENCH / f"{name}.json"
@@ -133,41 +156,61 @@ def summary() -> str:
     return "\n".join(lines)
 
 
-def figure(name: str) -> None:
-    """Validation error of all trials against the learning rate, an entrant a panel."""
-    from matplotlib.figure import Figure
-
-    record = played(name)
-    if record is None:
-        return
-    titles = [title for title in TASKS[name].entrants if title in record["entrants"]]
+def panels(titles: list[str], label: str, what: str) -> tuple[Figure, list[Axes]]:
+    """A figure with a panel for each entrant."""
     columns = 4
     rows = -(-len(titles) // columns)
     drawn = Figure(figsize=(2.4 * columns, 1.9 * rows), layout="constrained")
-    axes = drawn.subplots(rows, columns, sharey=True, squeeze=False).flat
+    axes = list(drawn.subplots(rows, columns, sharey=True, squeeze=False).flat)
+    for axis, title in zip(axes, titles, strict=False):
+        axis.set_title(title, fontsize=8)
+        axis.tick_params(labelsize=7)
+    for axis in axes[len(titles) :]:
+        axis.remove()
+    drawn.supxlabel(label, fontsize=8)
+    drawn.supylabel(what, fontsize=8)
+    return drawn, axes[: len(titles)]
+
+
+def save(drawn: Figure, name: str) -> None:
+    IMAGES.mkdir(exist_ok=True)
+    drawn.savefig(IMAGES / f"tournament-{name}.png", dpi=120, metadata={"Software": None})
+
+
+def sensitivity(name: str, record: dict[str, Any]) -> None:
+    """Validation error of all trials against the learning rate."""
+    titles = [title for title in TASKS[name].entrants if title in record["entrants"]]
+    rates = "learning rate (inner_lr for the methods around Algorithm 1)"
+    drawn, axes = panels(titles, rates, "validation error, %")
     values = [t["validation"] for e in record["entrants"].values() for t in e["trials"]]
     low = min((value for value in values if value is not None), default=1.0)
-    for axis, title in zip(axes, titles, strict=False):
+    for axis, title in zip(axes, titles, strict=True):
         rate = "inner_lr" if "inner_lr" in ENTRANTS[title].search else "lr"
         trials = record["entrants"][title]["trials"]
         good = [(t["options"][rate], t["validation"]) for t in trials if t["validation"] is not None]
         axis.loglog([x for x, _ in good], [y for _, y in good], "o", markersize=4)
         failed = [t["options"][rate] for t in trials if t["validation"] is None]
         axis.loglog(failed, [90] * len(failed), "x", color="tab:red")
-        axis.set_title(title, fontsize=8)
         axis.set_ylim(0.9 * low, 100)
-        axis.tick_params(labelsize=7)
-    for axis in list(axes)[len(titles) :]:
-        axis.remove()
-    drawn.supxlabel("learning rate (inner_lr for the methods around Algorithm 1)", fontsize=8)
-    drawn.supylabel("validation error, %", fontsize=8)
-    IMAGES.mkdir(exist_ok=True)
-    drawn.savefig(IMAGES / f"tournament-{name}.png", dpi=120, metadata={"Software": None})
+    save(drawn, name)
+
+
+def curves(name: str) -> None:
+    """Training loss of each entrant's best trial, SGD's behind it."""
+    found = json.loads((TOURNAMENT / f"{name}-curves.json").read_text())
+    titles = [title for title in TASKS[name].entrants if title in found]
+    drawn, axes = panels(titles, "effective epochs", "training loss of the best trial")
+    for axis, title in zip(axes, titles, strict=True):
+        for shown, colour in (("SGD", "0.75"), (title, "tab:blue")):
+            points = found.get(shown, [])
+            axis.semilogy([point[0] for point in points], [point[1] for point in points], color=colour, lw=1)
+    save(drawn, f"{name}-curves")
 
 
 def sections() -> dict[str, str]:
     """By the mark that opens them."""
     found = {f"<!-- tournament {name} -->": tournament(name) for name in TASKS}
+    found |= {f"<!-- flatness {name} -->": flatness(name) for name in TASKS}
     found["<!-- swap -->"] = swap("swap", "SGD")
     found["<!-- swap_adam -->"] = swap("swap_adam", "Adam")
     found["<!-- from results/bench/swap.json: python benchmarks/evidence.py -->"] = summary()
@@ -194,7 +237,9 @@ def main() -> int:
     for path, text in pages.items():
         path.write_text(replaced(text), encoding="utf-8")
     for name in TASKS:
-        figure(name)
+        if (record := played(name)) is not None:
+            sensitivity(name, record)
+            curves(name)
     return 0
 
 

@@ -6,8 +6,8 @@ Trials are quasi-random points of the spaces in tournament_field.py, trained onc
 validation data. The best one of each entrant is then trained anew with seeds 100, 101, … on training and
 validation data, and test data are read once, at the end of each. SAM and ASAM are charged two gradients a
 step and n replicas n. All have the same drops of the rate, to a fifth at one half and at three quarters of
-the run, but for those with a schedule of their own. Runs are in FOLDER, and finished ones are not repeated;
-results/tournament/TASK.json keeps every trial, failed ones too.
+the run, but for those with a schedule of their own. Runs are in FOLDER, and finished ones are not repeated.
+results/tournament/TASK.json keeps every trial, failed ones too, and TASK-curves.json the curve of the best.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from entropy_sgd.lab import jobs, methods, recipes
 from entropy_sgd.lab.recipes import Drops, Recipe
 from entropy_sgd.lab.runs import environment
 from entropy_sgd.lab.runs.folder import Settings
+from entropy_sgd.lab.runs.reading import read
 from entropy_sgd.lab.tuning.space import Draws
 
 RESULTS = Path(__file__).parents[1] / "results" / "tournament"
@@ -58,16 +59,43 @@ def trouble(outcome: jobs.Outcome) -> str | None:
     return None if outcome.summary["status"] == "finished" else str(outcome.summary["reason"])
 
 
-def write(name: str, record: dict[str, Any]) -> None:
+def folder_name(title: str) -> str:
+    """Of an entrant, as folders are called."""
+    return "".join(c if c.isalnum() else "-" for c in title.lower())
+
+
+def run(wanted: list[jobs.Job], home: Path, at_once: int) -> list[jobs.Outcome]:
+    """Train what is not trained yet; only a divergence is a result, other failures end the program."""
+    home.mkdir(parents=True, exist_ok=True)
+    outcomes = jobs.run(wanted, home, at_once=at_once)
+    failed = jobs.failures(outcomes, again="the same command")
+    if failed is not None:  # no data, no space: not a result, as a divergence is
+        raise SystemExit(str(failed))
+    return outcomes
+
+
+def curve(folder: Path, metric: str) -> list[list[float | None]]:
+    """Epochs, training loss, and the metric where it was measured, along a run: about a hundred points."""
+    records = read(folder).records
+    step = max(1, len(records) // 100)
+    shown = [r for k, r in enumerate(records) if k % step == 0 or metric in r or k == len(records) - 1]
+    return [[round(r[key], 4) if key in r else None for key in ("epoch", "loss", metric)] for r in shown]
+
+
+def write(name: str, record: dict[str, Any], curves: dict[str, Any]) -> None:
+    """The results, and the curves in a file of their own, a line an entrant."""
     RESULTS.mkdir(parents=True, exist_ok=True)
     (RESULTS / f"{name}.json").write_text(json.dumps(record, indent=1) + "\n")
+    lines = ",\n".join(f"{json.dumps(title)}: {json.dumps(points)}" for title, points in curves.items())
+    (RESULTS / f"{name}-curves.json").write_text(f"{{\n{lines}\n}}\n")
 
 
 def play(name: str, options: argparse.Namespace) -> None:
     """One task, entrant by entrant."""
     task, home = TASKS[name], options.out / name
-    path = RESULTS / f"{name}.json"
-    entrants: dict[str, Any] = json.loads(path.read_text())["entrants"] if path.exists() else {}
+    kept, drawn_kept = RESULTS / f"{name}.json", RESULTS / f"{name}-curves.json"
+    entrants: dict[str, Any] = json.loads(kept.read_text())["entrants"] if kept.exists() else {}
+    curves: dict[str, Any] = json.loads(drawn_kept.read_text()) if drawn_kept.exists() else {}
     record = {
         "command": f"python benchmarks/tournament.py {name} --out FOLDER",
         "trials": options.trials,
@@ -76,27 +104,22 @@ def play(name: str, options: argparse.Namespace) -> None:
         "entrants": entrants,
     }
 
-    def run(wanted: list[tuple[str, Recipe, int, bool]]) -> list[jobs.Outcome]:
-        home.mkdir(parents=True, exist_ok=True)
+    def trained(wanted: list[tuple[str, Recipe, int, bool]]) -> list[jobs.Outcome]:
         listed = [
             jobs.Job(
                 home / folder, Settings(made, seed, final=final), data_dir=options.data_dir, label=folder
             )
             for folder, made, seed, final in wanted
         ]
-        outcomes = jobs.run(listed, home, at_once=options.jobs)
-        failed = jobs.failures(outcomes, again="the same command")
-        if failed is not None:  # no data, no space: not a result, as a divergence is
-            raise SystemExit(str(failed))
-        return outcomes
+        return run(listed, home, options.jobs)
 
     for title in task.entrants:
         if title in entrants:
             continue
-        entrant, short = ENTRANTS[title], "".join(c if c.isalnum() else "-" for c in title.lower())
+        entrant, short = ENTRANTS[title], folder_name(title)
         drawn = Draws(entrant.search, "sobol", 0).draw(options.trials)
         made = [recipe(task, entrant, chosen) for chosen in drawn]
-        outcomes = run([(f"{short}-trial{k}", each, 0, False) for k, each in enumerate(made)])
+        outcomes = trained([(f"{short}-trial{k}", each, 0, False) for k, each in enumerate(made)])
         trials = [
             {"options": chosen, "validation": value(outcome, "validation"), "trouble": trouble(outcome)}
             for chosen, outcome in zip(drawn, outcomes, strict=True)
@@ -108,15 +131,16 @@ def play(name: str, options: argparse.Namespace) -> None:
         if judged:
             best = min(judged)[1]
             seeds = range(FRESH, FRESH + options.seeds)
-            fresh = run([(f"{short}-seed{seed}", made[best], seed, True) for seed in seeds])
+            fresh = trained([(f"{short}-seed{seed}", made[best], seed, True) for seed in seeds])
             entry |= {
                 "best": best,
                 "optimizer": asdict(made[best].optimizer),
                 "test": [value(outcome, "test") for outcome in fresh],
                 "troubles": [trouble(outcome) for outcome in fresh],
             }
+            curves[title] = curve(home / f"{short}-trial{best}", made[best].metric)
         entrants[title] = entry
-        write(name, record)
+        write(name, record, curves)
 
 
 def main() -> None:
