@@ -52,19 +52,37 @@ OPTIMIZERS: dict[str, Callable[[Params], Any]] = {
     "Adam": lambda ps: torch.optim.Adam(ps, lr=1e-3),
     "Adam, beta1=0.5": lambda ps: torch.optim.Adam(ps, lr=1e-3, betas=(0.5, 0.999)),
     "Adam, lr=0.002": lambda ps: torch.optim.Adam(ps, lr=2e-3),
-    "EntropyAdam, reset": lambda ps: EntropyAdam(ps, inner_state="reset", anneal="outer", alpha=0.75),
-    "EntropyAdam, reset, lr=0.003": lambda ps: EntropyAdam(ps, lr=3e-3, inner_state="reset", alpha=0.75),
-    "EntropyAdam, keep": lambda ps: EntropyAdam(ps, inner_state="keep", alpha=0.75),
-    "EntropyAdam, keep, lr=0.003": lambda ps: EntropyAdam(ps, lr=3e-3, inner_state="keep", alpha=0.75),
-    "EntropyAdam, keep, lr=0.003, L=2": lambda ps: EntropyAdam(
-        ps, lr=3e-3, L=2, inner_state="keep", alpha=0.75
-    ),
-    "EntropyAdam, reset, lr=0.003, inner_lr=0.01": lambda ps: EntropyAdam(
-        ps, lr=3e-3, inner_lr=0.01, inner_state="reset"
-    ),
     "paper": lambda ps: EntropySGD(
         ps, momentum=0.9, inner_state="reset", anneal="outer", alpha=0.75, **INNER
     ),
+}
+ADAMS: dict[str, dict[str, Any]] = {
+    "reset": {},
+    "reset, lr=0.003": {"lr": 3e-3},
+    "reset, lr=0.005": {"lr": 5e-3},
+    "reset, lr=0.005, inner_lr=0.01": {"lr": 5e-3, "inner_lr": 0.01},
+    "reset, lr=0.005, alpha=0.25": {"lr": 5e-3, "alpha": 0.25},
+    "reset, lr=0.001": {"lr": 1e-3},
+    "reset, lr=0.002": {"lr": 2e-3},
+    "reset, lr=0.002, beta1=0.9": {"lr": 2e-3, "betas": (0.9, 0.999)},
+    "reset, lr=0.003, beta1=0.9": {"lr": 3e-3, "betas": (0.9, 0.999)},
+    "reset, lr=0.003, alpha=0.25": {"lr": 3e-3, "alpha": 0.25},
+    "reset, lr=0.003, beta1=0": {"lr": 3e-3, "betas": (0.0, 0.999)},
+    "reset, lr=0.0015, L=2": {"lr": 1.5e-3, "L": 2},
+    "keep, lr=0.003, Adam inside": {"lr": 3e-3, "inner_state": "keep", "inner": "adam", "inner_lr": 1e-3},
+    "reset, lr=0.003, L=3": {"lr": 3e-3, "L": 3},
+    "reset, lr=0.005, L=2": {"lr": 5e-3, "L": 2},
+    "reset, lr=0.003, inner_lr=0.01": {"lr": 3e-3, "inner_lr": 0.01},
+    "keep": {"inner_state": "keep"},
+    "keep, lr=0.003": {"lr": 3e-3, "inner_state": "keep"},
+    "keep, lr=0.005": {"lr": 5e-3, "inner_state": "keep"},
+    "keep, lr=0.003, L=2": {"lr": 3e-3, "inner_state": "keep", "L": 2},
+    "keep, lr=0.005, Adam inside": {"lr": 5e-3, "inner_state": "keep", "inner": "adam", "inner_lr": 1e-3},
+}
+"""`EntropyAdam`; what is not named is as in the paper."""
+OPTIMIZERS |= {
+    f"EntropyAdam, {name}": lambda ps, options=options: EntropyAdam.paper(ps, **options)
+    for name, options in ADAMS.items()
 }
 SCHEDULES: dict[str, Callable[[Any, int], Any]] = {
     "constant": lambda optimizer, _: torch.optim.lr_scheduler.ConstantLR(optimizer, 1.0),

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from entropy_sgd import EntropySGD
+from entropy_sgd import EntropyAdam, EntropySGD, LocalEntropy
 from entropy_sgd.lab import data, methods, recipes
 from entropy_sgd.lab.methods.base import Hints
 
@@ -73,7 +73,7 @@ def trained(build, make, digits, seed: int, *, cosine: bool = False) -> float:
         optimizer.step()
         if schedule is not None:
             schedule.step()
-    if isinstance(optimizer, EntropySGD):
+    if isinstance(optimizer, LocalEntropy):
         optimizer.eval()
     with torch.no_grad():
         return functional.cross_entropy(model(digits.inputs[::4]), digits.targets[::4]).item()
@@ -91,6 +91,13 @@ def test_the_defaults_reach_the_training_loss_of_sgd(digits, build, seed, cosine
     sgd = trained(build, make, digits, seed, cosine=cosine)
     entropy_sgd = trained(build, EntropySGD, digits, seed, cosine=cosine)
     assert entropy_sgd < (1.4 if cosine else 1.25) * sgd
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("build", [mlp, lenet, LSTM, Transformer])
+def test_the_defaults_of_entropy_adam_reach_the_training_loss_of_adam(digits, build, seed):
+    adam = trained(build, torch.optim.Adam, digits, seed, cosine=True)
+    assert trained(build, EntropyAdam, digits, seed, cosine=True) < 1.25 * adam
 
 
 def test_the_defaults_train_a_wide_network_without_normalisation(digits):
@@ -119,20 +126,14 @@ def test_what_follows_from_an_outer_momentum():
     assert options(inner_state="reset", anneal="outer") == ("reset", "outer")
 
 
-def test_the_laboratory_starts_from_the_same():
-    (group,) = EntropySGD([nn.Parameter(torch.ones(2))]).param_groups
-    options = asdict(methods.get("entropy-sgd").defaults(Hints()))
-    for name in (
-        "lr",
-        "momentum",
-        "nesterov",
-        "inner_lr",
-        "inner_momentum",
-        "inner_state",
-        "anneal",
-        "alpha",
-    ):
-        assert options[name] == group[name], name
+@pytest.mark.parametrize(("name", "kind"), [("entropy-sgd", EntropySGD), ("entropy-adam", EntropyAdam)])
+def test_the_laboratory_starts_from_the_same(name, kind):
+    (group,) = kind([nn.Parameter(torch.ones(2))]).param_groups
+    options = asdict(methods.get(name).defaults(Hints()))
+    assert options.pop("gamma0") == group["gamma"]
+    assert options.pop("gamma1") in (0.0, 1e-3)
+    for key in options:
+        assert options[key] == pytest.approx(group[key]), key
 
 
 def test_the_settings_of_the_paper_are_one_word_away():

@@ -31,12 +31,13 @@ PAPER: dict[str, Any] = {
 class EntropyAdam(LocalEntropy):
     """Drop-in for `torch.optim.Adam` that seeks wide valleys.
 
-    The defaults are the paper's for the char-LSTM. Adam normalises its gradient, so `scale_by_gamma` matters
-    only through `eps` while gamma is constant.
+    Adam moves x by about `lr` once in a cycle of `L` gradients, so `lr` is about `L` times what it would be
+    for Adam alone (docs/evidence.md). Adam normalises its gradient, so `scale_by_gamma` matters only through
+    `eps` while gamma is constant.
 
     Args:
         params: parameters, named parameters or parameter groups.
-        lr: learning rate of the outer Adam.
+        lr: learning rate of the outer Adam, about `L` times that of Adam alone.
         betas: its coefficients; the paper lowers the first to 0.5.
         eps: its epsilon.
         amsgrad: its AMSGrad variant.
@@ -66,12 +67,12 @@ class EntropyAdam(LocalEntropy):
     def __init__(
         self,
         params: Params,
-        lr: float | torch.Tensor = 1e-2,
+        lr: float | torch.Tensor = 3e-3,
         betas: tuple[float, float] = (0.5, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 0.0,
         amsgrad: bool = False,
-        L: int = 5,
+        L: int = 3,
         inner_lr: float = 0.1,
         inner_momentum: float = 0.9,
         inner_nesterov: bool = True,

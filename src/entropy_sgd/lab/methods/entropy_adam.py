@@ -37,9 +37,9 @@ class EntropyAdam(AroundAlgorithm1[EntropyAdamOptions]):
     search = {"lr": ADAM_RATES, "betas": BETAS, **SEARCH}
 
     def defaults(self, hints: Hints) -> EntropyAdamOptions:
-        # Section 5.4.2 has 5 times Adam's rate outside, and β₁ = 0.5
-        lr = 5 * hints.adam_lr
-        return EntropyAdamOptions(lr=lr, betas=(0.5, 0.999), **inner_defaults(hints))
+        """Those of the class `entropy_sgd.EntropyAdam`: L times Adam's rate, the γ of Section 5.4.2."""
+        inner = {**inner_defaults(hints), "L": 3, "gamma0": 1e-2, "gamma1": 0.0}
+        return EntropyAdamOptions(lr=3 * hints.adam_lr, betas=(0.5, 0.999), **inner)
 
     def build(self, options: EntropyAdamOptions, model: nn.Module, *, seed: int, steps: int) -> Any:
         import entropy_sgd
