@@ -120,13 +120,14 @@ def swapped(name: str) -> dict[tuple[Any, ...], dict[str, dict[int, float]]]:
 
 def heading(place: tuple[Any, ...]) -> str:
     data, network, part, epochs, schedule = place
-    return f"{data}{'' if part == 1 else f' 1/{part}'}, {network}, {epochs} epochs, {schedule}"
+    share, plural = "" if part == 1 else f" 1/{part}", "" if epochs == 1 else "s"
+    return f"{data}{share}, {network}, {epochs} epoch{plural}, {schedule}"
 
 
-def swap(name: str, baseline: str) -> str:
-    """Mean difference from the baseline, seed by seed, for each place."""
-    places = swapped(name)
-    shown = sorted(place for place, by in places.items() if baseline in by)
+def settings(name: str, baseline: str) -> str:
+    """Mean difference from the baseline, seed by seed, where several settings were tried."""
+    places = {place: by for place, by in swapped(name).items() if baseline in by and len(by) > 3}
+    shown = sorted(places)
     titles = dict.fromkeys(title for place in shown for title in places[place])
     lines = [f"| | {' | '.join(map(heading, shown))} |", f"|---|{'---|' * len(shown)}"]
     for title in titles:
@@ -140,15 +141,15 @@ def swap(name: str, baseline: str) -> str:
     return "\n".join(lines)
 
 
-def summary() -> str:
-    """SGD and the defaults of EntropySGD, where both were run with the same seeds."""
+def defaults(name: str, baseline: str, optimizer: str) -> str:
+    """The baseline and the defaults, where both were run with the same seeds."""
     lines = [
-        "| data, network, budget, schedule | seeds | SGD | EntropySGD | difference (95 %) |",
+        f"| data, network, budget, schedule | seeds | {baseline} | {optimizer} | difference (95 %) |",
         "|---|---|---|---|---|",
     ]
-    for place, by in sorted(swapped("swap").items()):
-        ours = next((errors for title, errors in by.items() if title.startswith("defaults")), {})
-        theirs = {seed: error for seed, error in by.get("SGD", {}).items() if seed in ours}
+    for place, by in sorted(swapped(name).items()):
+        ours = next((errors for title, errors in by.items() if "defaults" in title), {})
+        theirs = {seed: error for seed, error in by.get(baseline, {}).items() if seed in ours}
         if theirs:
             ours = {seed: ours[seed] for seed in theirs}
             values = f"{mean(theirs):.2f} % | {mean(ours):.2f} % | {less(ours, theirs)}"
@@ -211,9 +212,10 @@ def sections() -> dict[str, str]:
     """By the mark that opens them."""
     found = {f"<!-- tournament {name} -->": tournament(name) for name in TASKS}
     found |= {f"<!-- flatness {name} -->": flatness(name) for name in TASKS}
-    found["<!-- swap -->"] = swap("swap", "SGD")
-    found["<!-- swap_adam -->"] = swap("swap_adam", "Adam")
-    found["<!-- from results/bench/swap.json: python benchmarks/evidence.py -->"] = summary()
+    for name, baseline, optimizer in (("swap", "SGD", "EntropySGD"), ("swap_adam", "Adam", "EntropyAdam")):
+        found[f"<!-- {name}, settings -->"] = settings(name, baseline)
+        drawn = f"<!-- from results/bench/{name}.json: python benchmarks/evidence.py -->"
+        found[drawn] = defaults(name, baseline, optimizer)
     return found
 
 

@@ -70,7 +70,7 @@ ADAMS: dict[str, dict[str, Any]] = {
     "reset, lr=0.003, beta1=0": {"lr": 3e-3, "betas": (0.0, 0.999)},
     "reset, lr=0.0015, L=2": {"lr": 1.5e-3, "L": 2},
     "keep, lr=0.003, Adam inside": {"lr": 3e-3, "inner_state": "keep", "inner": "adam", "inner_lr": 1e-3},
-    "reset, lr=0.003, L=3": {"lr": 3e-3, "L": 3},
+    "defaults (reset, lr=0.003, L=3)": {"lr": 3e-3, "L": 3},
     "reset, lr=0.005, L=2": {"lr": 5e-3, "L": 2},
     "reset, lr=0.003, inner_lr=0.01": {"lr": 3e-3, "inner_lr": 0.01},
     "keep": {"inner_state": "keep"},
