@@ -28,6 +28,10 @@ WORKS = 1.2
 """A trial whose error is within this factor of the best of its entrant counts as one that works."""
 
 
+SEVERAL = 3
+"""Where more optimizers than these were tried, they are in the table of settings."""
+
+
 def played(name: str) -> dict[str, Any] | None:
     path = TOURNAMENT / f"{name}.json"
     return json.loads(path.read_text()) if path.exists() else None
@@ -82,7 +86,7 @@ def tournament(name: str) -> str:
         lines.append(f"| {' | '.join(row)} |")
     absent = [title for title in TASKS[name].entrants if title not in entries]
     if absent:
-        lines += ["", f"Not run yet: {', '.join(absent)}."]
+        lines += ["", f"Not run yet: {'; '.join(absent)}."]
     return "\n".join(lines)
 
 
@@ -92,7 +96,7 @@ def flatness(name: str) -> str:
     if not path.exists():
         return "Not measured yet."
     record = json.loads(path.read_text())
-    names = ("largest eigenvalue", "trace", "local entropy", "local energy")
+    names = ("training loss", "largest eigenvalue", "trace", "local entropy", "local energy")
     lines = [f"| | seeds | epochs | {' | '.join(names)} |", f"|---|---|---|{'---|' * len(names)}"]
     for title, rows in record["entrants"].items():
         there = [row for row in rows if row.get("training loss", math.inf) <= record["loss"]]
@@ -100,9 +104,12 @@ def flatness(name: str) -> str:
         cells += [f"{statistics.fmean(row['epochs'] for row in there):.1f}"] if there else [""]
         for key in names:
             values = [row[key] for row in there]
-            known = bool(values) and None not in values
-            deviation = statistics.stdev(values) if known and len(values) > 1 else 0.0
-            cells.append(f"{statistics.fmean(values):.3g} ± {deviation:.2g}" if known else "")
+            if None in values:
+                cells.append("does not exist")  # an eigenvalue below -gamma
+            elif len(values) > 1:
+                cells.append(f"{statistics.fmean(values):.3g} ± {statistics.stdev(values):.2g}")
+            else:
+                cells.append("".join(f"{value:.3g}" for value in values))
         lines.append(f"| {title} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -126,7 +133,7 @@ def heading(place: tuple[Any, ...]) -> str:
 
 def settings(name: str, baseline: str) -> str:
     """Mean difference from the baseline, seed by seed, where several settings were tried."""
-    places = {place: by for place, by in swapped(name).items() if baseline in by and len(by) > 3}
+    places = {place: by for place, by in swapped(name).items() if baseline in by and len(by) > SEVERAL}
     shown = sorted(places)
     titles = dict.fromkeys(title for place in shown for title in places[place])
     lines = [f"| | {' | '.join(map(heading, shown))} |", f"|---|{'---|' * len(shown)}"]
@@ -234,6 +241,9 @@ def replaced(page: str) -> str:
 def main() -> int:
     """Exit code 1 if `--check` finds a page out of date."""
     pages = {path: path.read_text(encoding="utf-8") for path in (PAGE, README)}
+    for mark, text in sections().items():
+        if not text.startswith("Not ") and not any(mark in page for page in pages.values()):
+            raise SystemExit(f"there are results for {mark}, but no page has that mark")
     if sys.argv[1:] == ["--check"]:
         return int(any(replaced(text) != text for text in pages.values()))
     for path, text in pages.items():

@@ -64,20 +64,16 @@ ADAMS: dict[str, dict[str, Any]] = {
     "reset, lr=0.005, alpha=0.25": {"lr": 5e-3, "alpha": 0.25},
     "reset, lr=0.001": {"lr": 1e-3},
     "reset, lr=0.002": {"lr": 2e-3},
-    "reset, lr=0.002, beta1=0.9": {"lr": 2e-3, "betas": (0.9, 0.999)},
     "reset, lr=0.003, beta1=0.9": {"lr": 3e-3, "betas": (0.9, 0.999)},
     "reset, lr=0.003, alpha=0.25": {"lr": 3e-3, "alpha": 0.25},
-    "reset, lr=0.003, beta1=0": {"lr": 3e-3, "betas": (0.0, 0.999)},
     "reset, lr=0.0015, L=2": {"lr": 1.5e-3, "L": 2},
     "keep, lr=0.003, Adam inside": {"lr": 3e-3, "inner_state": "keep", "inner": "adam", "inner_lr": 1e-3},
     "defaults (reset, lr=0.003, L=3)": {"lr": 3e-3, "L": 3},
-    "reset, lr=0.005, L=2": {"lr": 5e-3, "L": 2},
     "reset, lr=0.003, inner_lr=0.01": {"lr": 3e-3, "inner_lr": 0.01},
     "keep": {"inner_state": "keep"},
     "keep, lr=0.003": {"lr": 3e-3, "inner_state": "keep"},
     "keep, lr=0.005": {"lr": 5e-3, "inner_state": "keep"},
     "keep, lr=0.003, L=2": {"lr": 3e-3, "inner_state": "keep", "L": 2},
-    "keep, lr=0.005, Adam inside": {"lr": 5e-3, "inner_state": "keep", "inner": "adam", "inner_lr": 1e-3},
 }
 """`EntropyAdam`; what is not named is as in the paper."""
 OPTIMIZERS |= {
@@ -204,7 +200,8 @@ def main() -> None:
         row = rows.setdefault(tuple(there[key] for key in keys), {})
         row.setdefault(there["optimizer"], []).append(there["validation error, %"])
     for place, by in rows.items():
-        baseline = statistics.fmean(by["SGD"]) if "SGD" in by else float("nan")
+        first = next((name for name in ("SGD", "Adam") if name in by), next(iter(by)))
+        baseline = statistics.fmean(by[first])
         table(
             ", ".join(map(str, place)),
             [
@@ -212,7 +209,7 @@ def main() -> None:
                     "optimizer": name,
                     "seeds": len(errors),
                     "error, %": statistics.fmean(errors),
-                    "less SGD's": statistics.fmean(errors) - baseline,
+                    f"less that of {first}": statistics.fmean(errors) - baseline,
                 }
                 for name, errors in by.items()
             ],

@@ -79,15 +79,16 @@ def curve(folder: Path, metric: str) -> list[list[float | None]]:
     records = read(folder).records
     step = max(1, len(records) // 100)
     shown = [r for k, r in enumerate(records) if k % step == 0 or metric in r or k == len(records) - 1]
-    return [[round(r[key], 4) if key in r else None for key in ("epoch", "loss", metric)] for r in shown]
+    keys = ("epoch", "loss", metric)
+    return [[float(f"{r[key]:.4g}") if key in r else None for key in keys] for r in shown]
 
 
 def write(name: str, record: dict[str, Any], curves: dict[str, Any]) -> None:
     """The results, and the curves in a file of their own, a line an entrant."""
     RESULTS.mkdir(parents=True, exist_ok=True)
-    (RESULTS / f"{name}.json").write_text(json.dumps(record, indent=1) + "\n")
     lines = ",\n".join(f"{json.dumps(title)}: {json.dumps(points)}" for title, points in curves.items())
     (RESULTS / f"{name}-curves.json").write_text(f"{{\n{lines}\n}}\n")
+    (RESULTS / f"{name}.json").write_text(json.dumps(record, indent=1) + "\n")
 
 
 def play(name: str, options: argparse.Namespace) -> None:
@@ -97,7 +98,8 @@ def play(name: str, options: argparse.Namespace) -> None:
     entrants: dict[str, Any] = json.loads(kept.read_text())["entrants"] if kept.exists() else {}
     curves: dict[str, Any] = json.loads(drawn_kept.read_text()) if drawn_kept.exists() else {}
     record = {
-        "command": f"python benchmarks/tournament.py {name} --out FOLDER",
+        "command": f"python benchmarks/tournament.py {name} --out FOLDER --trials {options.trials} "
+        f"--seeds {options.seeds}",
         "trials": options.trials,
         "task": {"network": task.network, "epochs": task.epochs, "changes": dict(task.changes)},
         "environment": environment.describe(),

@@ -54,9 +54,11 @@ def measure(name: str, options: argparse.Namespace) -> None:
     """All entrants of one task that have a winner."""
     task, home = TASKS[name], options.out / f"{name}-flatness"
     entrants = json.loads((RESULTS / f"{name}.json").read_text())["entrants"]
-    found: dict[str, list[dict[str, Any]]] = {}
+    path = RESULTS / f"{name}-flatness.json"
+    found: dict[str, list[dict[str, Any]]] = json.loads(path.read_text())["entrants"] if path.exists() else {}
     record = {
-        "command": f"python benchmarks/tournament_flatness.py {name} --out FOLDER --loss {options.loss:g}",
+        "command": f"python benchmarks/tournament_flatness.py {name} --out FOLDER --loss {options.loss:g} "
+        f"--seeds {options.seeds}",
         "loss": options.loss,
         "samples": SAMPLES,
         "gamma of the local entropy": GAMMA,
@@ -64,7 +66,7 @@ def measure(name: str, options: argparse.Namespace) -> None:
         "entrants": found,
     }
     for title, entry in entrants.items():
-        if "best" not in entry:
+        if "best" not in entry or title in found:
             continue
         made = recipe(task, ENTRANTS[title], entry["trials"][entry["best"]]["options"])
         made = replace(made, stop_at_loss=options.loss, evaluate_every=0.5)
@@ -87,7 +89,7 @@ def measure(name: str, options: argparse.Namespace) -> None:
                 row |= measured(job.folder, options.data_dir)
             rows.append(row)
         found[title] = rows
-        (RESULTS / f"{name}-flatness.json").write_text(json.dumps(record, indent=1) + "\n")
+        path.write_text(json.dumps(record, indent=1) + "\n")
 
 
 def main() -> None:

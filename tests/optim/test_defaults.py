@@ -96,6 +96,7 @@ def test_the_defaults_reach_the_training_loss_of_sgd(digits, build, seed, cosine
 @pytest.mark.parametrize("seed", [0, 1, 2])
 @pytest.mark.parametrize("build", [mlp, lenet, LSTM, Transformer])
 def test_the_defaults_of_entropy_adam_reach_the_training_loss_of_adam(digits, build, seed):
+    """A check that they train; how well at a constant rate is in docs/evidence.md."""
     adam = trained(build, torch.optim.Adam, digits, seed, cosine=True)
     assert trained(build, EntropyAdam, digits, seed, cosine=True) < 1.25 * adam
 
@@ -131,7 +132,7 @@ def test_the_laboratory_starts_from_the_same(name, kind):
     (group,) = kind([nn.Parameter(torch.ones(2))]).param_groups
     options = asdict(methods.get(name).defaults(Hints()))
     assert options.pop("gamma0") == group["gamma"]
-    assert options.pop("gamma1") in (0.0, 1e-3)
+    assert options.pop("gamma1") == {"entropy-sgd": 1e-3, "entropy-adam": 0.0}[name]
     for key in options:
         assert options[key] == pytest.approx(group[key]), key
 

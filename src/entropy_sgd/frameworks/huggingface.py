@@ -78,7 +78,7 @@ class OuterTrainer(Trainer):
 
     ::
 
-        OuterTrainer(model, args, optimizer_cls_and_kwargs=(EntropyAdam, {"lr": 1e-2}))
+        OuterTrainer(model, args, optimizer_cls_and_kwargs=(EntropyAdam, {"lr": 3e-3}))
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

@@ -32,23 +32,26 @@ def factor(group: dict[str, Any]) -> float:
     return float(lr) / base if base and lr is not None else 1.0
 
 
-def misread(group: dict[str, Any]) -> str | None:
-    """What a scheduler written for SGD does here besides: `OneCycleLR` and `CyclicLR` leave their traces."""
-    if group["anneal"] == "outer":
-        return None
-    peak = group.get("max_lr")
-    if peak is not None and group.get(BASE) and abs(factor({**group, "lr": peak}) - 1) > 1e-6:
-        return (
-            f"the scheduler's max_lr={peak:g} is a factor on inner_lr here, relative to lr={group[BASE]:g}, "
-            f"so the inner loop peaks at {group['inner_lr'] * peak / group[BASE]:g}: give "
-            f"max_lr={group[BASE]:g}, and the peak as inner_lr"
+def misread(group: dict[str, Any], momentum: float | None) -> str | None:
+    """Absolute values that a scheduler has set as for SGD, and what they do here.
+
+    `OneCycleLR` leaves `max_lr` in the group, it and `CyclicLR` leave `max_momentum`. `momentum` is what the
+    optimizer was built with, None if it has no such option.
+    """
+    found: list[str] = []
+    base, peak, moves_inner = group.get(BASE), group.get("max_lr"), group["anneal"] != "outer"
+    if moves_inner and base and isinstance(peak, int | float | Tensor) and abs(float(peak) / base - 1) > 1e-6:
+        found.append(
+            f"max_lr={float(peak):g} is a factor on inner_lr, relative to lr={base:g}, so the inner loop "
+            f"peaks at {group['inner_lr'] * float(peak) / base:g}: give max_lr={base:g}, and the peak as "
+            "inner_lr"
         )
-    if "max_momentum" in group and "momentum" in group:
-        return (
-            "the scheduler moves `momentum`, which is the outer loop's here and carries x beyond mu: "
-            "give it cycle_momentum=False"
+    if "max_momentum" in group and momentum is not None and (moves_inner or momentum == 0):
+        found.append(
+            "`momentum` is the outer loop's and carries x beyond mu: give cycle_momentum=False, and rates "
+            "relative to lr"
         )
-    return None
+    return f"a scheduler has set absolute values, as for SGD: {'; '.join(found)}" if found else None
 
 
 @contextmanager

@@ -154,7 +154,8 @@ class EntropySGD(LocalEntropy):
         """A group with a momentum of its own has the defaults that go with it."""
         if isinstance(param_group, dict) and "momentum" in param_group:  # pyright: ignore[reportUnnecessaryIsInstance]
             defaults = _by_momentum(param_group["momentum"])
-            param_group = {**{name: defaults[name] for name in self._follow}, **param_group}
+            follow = getattr(self, "_follow", ())  # absent if pickled by an older version
+            param_group = {**{name: defaults[name] for name in follow}, **param_group}
         super().add_param_group(param_group)
 
     def __getstate__(self) -> dict[str, Any]:

@@ -263,7 +263,7 @@ class LocalEntropy(Saving):
             steady = self._steady = None
             self._notice()
             for group in self.param_groups:
-                if (message := annealing.misread(group)) is not None:
+                if (message := annealing.misread(group, self.defaults.get("momentum"))) is not None:
                     self._warn_once("scheduler", message)
         with annealing.applied(self.param_groups):
             try:

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from torch import nn
 
 
+L = 3
+"""Gradients in a cycle, and the outer rate as a multiple of Adam's."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class EntropyAdamOptions(InnerOptions):
     """Entropy-Adam: Algorithm 1 with Adam as the outer update (Section 5.4.2)."""
@@ -37,9 +41,9 @@ class EntropyAdam(AroundAlgorithm1[EntropyAdamOptions]):
     search = {"lr": ADAM_RATES, "betas": BETAS, **SEARCH}
 
     def defaults(self, hints: Hints) -> EntropyAdamOptions:
-        """Those of the class `entropy_sgd.EntropyAdam`: L times Adam's rate, the γ of Section 5.4.2."""
-        inner = {**inner_defaults(hints), "L": 3, "gamma0": 1e-2, "gamma1": 0.0}
-        return EntropyAdamOptions(lr=3 * hints.adam_lr, betas=(0.5, 0.999), **inner)
+        """L and γ of the class `entropy_sgd.EntropyAdam`, whatever L suits other outer updates."""
+        inner: dict[str, Any] = {**inner_defaults(hints), "L": L, "gamma0": 1e-2, "gamma1": 0.0}
+        return EntropyAdamOptions(lr=L * hints.adam_lr, betas=(0.5, 0.999), **inner)
 
     def build(self, options: EntropyAdamOptions, model: nn.Module, *, seed: int, steps: int) -> Any:
         import entropy_sgd
