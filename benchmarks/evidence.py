@@ -111,6 +111,9 @@ def flatness(name: str) -> str:
             else:
                 cells.append("".join(f"{value:.3g}" for value in values))
         lines.append(f"| {title} | {' | '.join(cells)} |")
+    absent = [title for title in (played(name) or record)["entrants"] if title not in record["entrants"]]
+    if absent:
+        lines += ["", f"Not measured: {'; '.join(absent)}."]
     return "\n".join(lines)
 
 

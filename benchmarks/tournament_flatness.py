@@ -1,9 +1,9 @@
 """How flat the minima of the tournament's winners are, at the same training loss.
 
-    python benchmarks/tournament_flatness.py TASK… --out FOLDER [--loss 0.02] [--seeds 3] [--data-dir DIR]
+    python benchmarks/tournament_flatness.py TASK… --out FOLDER [--loss 0.02] [--seeds 3] [--entrants NAME…]
 
 The best settings of each entrant are trained anew until the loss over all their training data, without
-dropout, has come down to `--loss`, which is looked at twice an epoch, or else to the end of the budget. Then
+dropout, has come down to `--loss`, which is looked at once an epoch, or else to the end of the budget. Then
 the largest eigenvalue and the trace of the Hessian, the local entropy and the local energy are measured on
 1,000 of the training images. Runs are in FOLDER and are not repeated. Writes
 results/tournament/TASK-flatness.json.
@@ -66,10 +66,10 @@ def measure(name: str, options: argparse.Namespace) -> None:
         "entrants": found,
     }
     for title, entry in entrants.items():
-        if "best" not in entry or title in found:
+        if "best" not in entry or title in found or title not in options.entrants:
             continue
         made = recipe(task, ENTRANTS[title], entry["trials"][entry["best"]]["options"])
-        made = replace(made, stop_at_loss=options.loss, evaluate_every=0.5)
+        made = replace(made, stop_at_loss=options.loss, evaluate_every=1.0)
         wanted = [
             jobs.Job(
                 home / f"{folder_name(title)}-seed{seed}",
@@ -100,6 +100,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--data-dir", type=Path)
+    parser.add_argument("--entrants", nargs="+", choices=list(ENTRANTS), default=list(ENTRANTS))
     options = parser.parse_args()
     for name in options.tasks:
         measure(name, options)
