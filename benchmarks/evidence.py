@@ -18,6 +18,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from tournament_field import ENTRANTS, TASKS
 
+from entropy_sgd.lab import methods
 from entropy_sgd.lab.comparison.seeds import paired_difference, spread
 
 ROOT = Path(__file__).parents[1]
@@ -191,12 +192,12 @@ def save(drawn: Figure, name: str) -> None:
 def sensitivity(name: str, record: dict[str, Any]) -> None:
     """Validation error of all trials against the learning rate."""
     titles = [title for title in TASKS[name].entrants if title in record["entrants"]]
-    rates = "learning rate (inner_lr for the methods around Algorithm 1)"
+    rates = "learning rate (inner_lr of Algorithm 1 with SGD outside)"
     drawn, axes = panels(titles, rates, "validation error, %")
     values = [t["validation"] for e in record["entrants"].values() for t in e["trials"]]
     low = min((value for value in values if value is not None), default=1.0)
     for axis, title in zip(axes, titles, strict=True):
-        rate = "inner_lr" if "inner_lr" in ENTRANTS[title].search else "lr"
+        rate = methods.get(ENTRANTS[title].method).rate
         trials = record["entrants"][title]["trials"]
         good = [(t["options"][rate], t["validation"]) for t in trials if t["validation"] is not None]
         axis.loglog([x for x, _ in good], [y for _, y in good], "o", markersize=4)
