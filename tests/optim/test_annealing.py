@@ -169,8 +169,9 @@ def test_schedulers_with_absolute_values_are_warned_of(make, warning, anneal, mo
     assert all(re.search(str(warning), str(w.message)) and w.filename == __file__ for w in found)
 
 
-def test_a_foreign_entry_of_a_group_is_left_alone():
+@pytest.mark.parametrize("entry", [[1, 2], torch.ones(2), "high", None])
+def test_a_foreign_entry_of_a_group_is_left_alone(entry):
     p, gradients = problem()
-    optimizer = EntropySGD([{"params": [p], "max_lr": [1, 2]}], L=3)
+    optimizer = EntropySGD([{"params": [p], "max_lr": entry}], L=3)
     p.grad = gradients[0]
     optimizer.step()

@@ -40,11 +40,12 @@ def misread(group: dict[str, Any], momentum: float | None) -> str | None:
     """
     found: list[str] = []
     base, peak, moves_inner = group.get(BASE), group.get("max_lr"), group["anneal"] != "outer"
-    if moves_inner and base and isinstance(peak, int | float | Tensor) and abs(float(peak) / base - 1) > 1e-6:
+    if isinstance(peak, Tensor) and peak.numel() == 1:
+        peak = peak.item()
+    if moves_inner and base and isinstance(peak, int | float) and abs(peak / base - 1) > 1e-6:
         found.append(
-            f"max_lr={float(peak):g} is a factor on inner_lr, relative to lr={base:g}, so the inner loop "
-            f"peaks at {group['inner_lr'] * float(peak) / base:g}: give max_lr={base:g}, and the peak as "
-            "inner_lr"
+            f"max_lr={peak:g} is a factor on inner_lr, relative to lr={base:g}, so the inner loop peaks at "
+            f"{group['inner_lr'] * peak / base:g}: give max_lr={base:g}, and the peak as inner_lr"
         )
     if "max_momentum" in group and momentum is not None and (moves_inner or momentum == 0):
         found.append(

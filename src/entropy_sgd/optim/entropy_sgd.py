@@ -159,7 +159,7 @@ class EntropySGD(LocalEntropy):
         super().add_param_group(param_group)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_follow": self._follow}
+        return {**super().__getstate__(), "_follow": getattr(self, "_follow", ())}
 
     def _check_group(self, group: dict[str, Any]) -> None:
         super()._check_group(group)
