@@ -67,6 +67,8 @@ ADAMS: dict[str, dict[str, Any]] = {
     "reset, lr=0.003, beta1=0.9": {"lr": 3e-3, "betas": (0.9, 0.999)},
     "reset, lr=0.003, alpha=0.25": {"lr": 3e-3, "alpha": 0.25},
     "reset, lr=0.0015, L=2": {"lr": 1.5e-3, "L": 2},
+    "reset, lr=0.003, beta1=0": {"lr": 3e-3, "betas": (0.0, 0.999)},
+    "keep, lr=0.005, Adam inside": {"lr": 5e-3, "inner_state": "keep", "inner": "adam", "inner_lr": 1e-3},
     "keep, lr=0.003, Adam inside": {"lr": 3e-3, "inner_state": "keep", "inner": "adam", "inner_lr": 1e-3},
     "defaults (reset, lr=0.003, L=3)": {"lr": 3e-3, "L": 3},
     "reset, lr=0.003, inner_lr=0.01": {"lr": 3e-3, "inner_lr": 0.01},
@@ -162,8 +164,8 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--part", type=int, default=1, help="one in so many of the training images")
-    parser.add_argument("--optimizers", nargs="+", default=list(OPTIMIZERS))
-    parser.add_argument("--schedules", nargs="+", default=list(SCHEDULES))
+    parser.add_argument("--optimizers", nargs="+", choices=list(OPTIMIZERS), default=list(OPTIMIZERS))
+    parser.add_argument("--schedules", nargs="+", choices=list(SCHEDULES), default=list(SCHEDULES))
     parser.add_argument("--name", default="swap", help="of the file in results/bench")
     chosen = parser.parse_args()
     path = RESULTS / f"{chosen.name}.json"

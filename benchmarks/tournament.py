@@ -145,14 +145,20 @@ def play(name: str, options: argparse.Namespace) -> None:
         write(name, record, curves)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def arguments(doc: str, *, seeds: int) -> argparse.ArgumentParser:
+    """Those of this program and of the one that measures flatness."""
+    parser = argparse.ArgumentParser(description=doc.splitlines()[0])
     parser.add_argument("tasks", nargs="+", choices=list(TASKS), metavar="TASK")
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--trials", type=int, default=8)
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--out", type=Path, required=True, help="folder for the runs")
+    parser.add_argument("--seeds", type=int, default=seeds)
+    parser.add_argument("--jobs", type=int, default=1, help="runs at once")
     parser.add_argument("--data-dir", type=Path)
+    return parser
+
+
+def main() -> None:
+    parser = arguments(__doc__, seeds=5)
+    parser.add_argument("--trials", type=int, default=8)
     options = parser.parse_args()
     for name in options.tasks:
         play(name, options)

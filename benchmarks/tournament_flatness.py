@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from tournament import FRESH, RESULTS, folder_name, recipe, run
+from tournament import FRESH, RESULTS, arguments, folder_name, recipe, run
 from tournament_field import ENTRANTS, TASKS
 
 from entropy_sgd.lab import jobs
@@ -58,7 +59,7 @@ def measure(name: str, options: argparse.Namespace) -> None:
     found: dict[str, list[dict[str, Any]]] = json.loads(path.read_text())["entrants"] if path.exists() else {}
     record = {
         "command": f"python benchmarks/tournament_flatness.py {name} --out FOLDER --loss {options.loss:g} "
-        f"--seeds {options.seeds}",
+        f"--seeds {options.seeds} --entrants {shlex.join(options.entrants)}",
         "loss": options.loss,
         "samples": SAMPLES,
         "gamma of the local entropy": GAMMA,
@@ -93,13 +94,8 @@ def measure(name: str, options: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("tasks", nargs="+", choices=list(TASKS), metavar="TASK")
-    parser.add_argument("--out", type=Path, required=True)
+    parser = arguments(__doc__, seeds=3)
     parser.add_argument("--loss", type=float, default=0.02)
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--data-dir", type=Path)
     parser.add_argument("--entrants", nargs="+", choices=list(ENTRANTS), default=list(ENTRANTS))
     options = parser.parse_args()
     for name in options.tasks:
