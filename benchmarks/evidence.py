@@ -64,7 +64,8 @@ def tournament(name: str) -> str:
     entries = record["entrants"]
     baseline = tests(entries.get("SGD", {}))
     lines = [
-        "| | test error, % ± sd | less SGD's (95 %) | validation, best trial | trials diverged | work |",
+        "| | test error, % ± sd | difference from SGD (95 %) | validation, best trial | trials diverged "
+        "| trials that work |",
         "|---|---|---|---|---|---|",
     ]
     for rank, title in enumerate(sorted(entries, key=lambda title: mean(tests(entries[title]))), 1):

@@ -128,7 +128,7 @@ def main() -> None:
     rows = [
         {
             "optimizer": name,
-            "bytes a gradient": row["bytes"],
+            "bytes per gradient": row["bytes"],
             "of DDP's": row["bytes"] / ddp_row["bytes"],
             "ms a gradient": 1e3 * row["seconds"] / arguments.steps,
             "time of DDP's": row["seconds"] / ddp_row["seconds"],

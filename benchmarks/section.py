@@ -22,7 +22,7 @@ STEPS = {
     "a plain per-tensor transcription": "plain Langevin",
 }
 CYCLES = {
-    "whole cycles of 20, a step": "20 steps / 20 SGD fused",
+    "whole cycles of 20, per step": "20 steps / 20 SGD fused",
     "the same, `state_dtype=torch.bfloat16`": "with bfloat16 states",
     "`eval()` and `train()` together": "eval() and train() / SGD fused",
 }
@@ -47,7 +47,7 @@ def text(measured: dict[str, Any]) -> str:
             lines.append(f"| {title} | {' | '.join(cells)} |")
     lines += [
         "",
-        "Bytes that a process gets for the optimizer, a float32 parameter:",
+        "Optimizer memory in bytes per float32 parameter, measured as growth of the process:",
         "",
         "| | bytes |",
         "|---|---|",

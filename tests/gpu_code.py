@@ -84,7 +84,7 @@ def resources(kernel) -> dict[str, int]:
 
 
 def main() -> None:
-    print("| kernel | target | registers | spilled bytes | instructions an element |")
+    print("| kernel | target | registers | spilled bytes | instructions per element |")
     print("|---|---|---|---|---|")
     for name, kernel in KERNELS.items():
         for target, description in TARGETS.items():

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
         scoping,
     )
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
 __all__ = [
     "SGLD",
     "EntropyAdam",

@@ -42,7 +42,7 @@ def test_the_kernels_compile_without_spills(name, target, record_property):
     found = resources(compiled(*KERNELS[name], TARGETS[target]))
     per_element = found["instructions"] / ELEMENTS
     record_property("registers", found["registers"])
-    record_property("instructions an element", per_element)
+    record_property("instructions per element", per_element)
     assert found["spilled"] == 0
     assert found["registers"] <= 64  # half of the threads an SM can hold, enough to hide memory
     assert per_element < 300

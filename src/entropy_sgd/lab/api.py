@@ -40,7 +40,8 @@ def train(
     """Train `what` by `method` in the folder `out` and return the summary.
 
     Args:
-        what: a network of the paper's by name, the path of a file, or a function that makes an `Experiment`.
+        what: the name of one of the paper's networks, the path of a file, or a function that makes an
+            `Experiment`.
         method: one of `entropy_sgd.lab.methods.names()`.
         out: folder of the run.
         seed: decides initial weights, order of the data, dropout and thermal noise.

@@ -49,11 +49,13 @@ class EntropySGD(LocalEntropy):
             optimizer.zero_grad()
             loss_fn(model(inputs), targets).backward()
             optimizer.step()                      # a Langevin step; every L-th also updates x
+        optimizer.finish()                        # the outer update of an unfinished last cycle
         optimizer.eval()                          # the outer weights x, for validation and saving
 
     Args:
         params: parameters, named parameters or parameter groups.
-        lr: outer learning rate eta. With `scale_by_gamma=False`, 1 moves x to mu in one step.
+        lr: outer learning rate eta; leave it at 1, which moves x to mu. A scheduler on it scales `inner_lr`
+            (see `anneal`).
         momentum: of the outer loop; the paper's 0.9 can diverge on networks without normalisation.
         nesterov: Nesterov's form of it; with a momentum of zero, the plain step.
         weight_decay: L2 coefficient, part of f: it acts in the inner loop.
@@ -144,9 +146,11 @@ class EntropySGD(LocalEntropy):
 
     @classmethod
     def paper(cls, params: Params, **options: Any) -> Self:
-        """The paper's settings for convolutional networks; `options` change some of them.
+        """The paper's alpha, momenta, reset and annealing for convolutional networks; `options` change some.
 
-        They suit normalised layers and long runs: the outer momentum carries x up to ten times as far as mu.
+        They suit normalised layers and long runs, because the outer momentum carries x up to ten times as far
+        as mu. gamma and noise differ by network in the paper: Section 5.2 (MNIST) has `noise=1e-3`, Section
+        5.3 (CIFAR-10) `gamma=scoping.Exponential(0.03, 1e-3)`.
         """
         return cls(params, **{**PAPER, **options})
 

@@ -25,6 +25,7 @@ class Replicas(Replica, EntropySGD):
             optimizer.zero_grad()
             loss_fn(model(inputs), targets).backward()              # no DistributedDataParallel
             optimizer.step()
+        optimizer.finish()                                          # the update of an unfinished last cycle
         optimizer.eval()                                            # the mean x̄, the same on all ranks
 
     Replicas start from the weights of replica 0, which are sent when the optimizer is built. They differ by

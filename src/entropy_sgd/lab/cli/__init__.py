@@ -18,7 +18,7 @@ from entropy_sgd.lab.cli import output
 from entropy_sgd.lab.cli.streams import discard, streams
 
 COMMANDS = {
-    "demo": ("compare", "SGD, Adam, Entropy-SGD on real digits, offline, in three minutes"),
+    "demo": ("compare", "SGD, Adam, Entropy-SGD on real digits, offline, in a few minutes"),
     "train": ("train", "train one network by one method: train lenet --method sam"),
     "compare": ("compare", "several methods and seeds at equal budgets: compare lenet"),
     "tune": ("tune", "the best settings of several methods, fairly: tune lenet"),
@@ -32,7 +32,7 @@ COMMANDS = {
     "landscape": ("landscape", "pictures of the loss: between two runs, or around each"),
     "flatness": ("landscape", "spectra and local entropies by recipe, over seeds"),
     "figures": ("landscape", "the paper's Fig. 1 and Fig. 3 from measured spectra"),
-    "paper": ("paper", "the paper's table and figures beside the runs of paper run"),
+    "paper": ("paper", "the paper's table and figures next to our runs"),
     "completion": ("completion", "completion with TAB, for bash, zsh and fish"),
     "valley": ("report", "draw local entropy on the valleys of the paper's Fig. 2"),
 }

@@ -16,7 +16,7 @@ class AdamOptions(Options):
     """Adam, `torch.optim.Adam`."""
 
     lr: float
-    """Learning rate at the start; the recipe's drops divide it."""
+    """Learning rate at the start; the recipe's drops multiply it."""
     betas: tuple[float, float] = (0.9, 0.999)
     """Decay of the running averages of the gradient and of its square."""
     weight_decay: float = 0.0

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Options:
-    """The options of a method. Each has a learning rate `lr`, which the recipe's drops divide."""
+    """The options of a method. Each has a learning rate `lr`, which the recipe's drops multiply."""
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ class EntropyAdamOptions(InnerOptions):
     """Entropy-Adam: Algorithm 1 with Adam as the outer update (Section 5.4.2)."""
 
     lr: float
-    """Outer learning rate at the start; the recipe's drops divide it."""
+    """Outer learning rate at the start; the recipe's drops multiply it."""
     betas: tuple[float, float]
     """Decay of the running averages of the local-entropy gradient and of its square."""
 

@@ -25,7 +25,7 @@ class EntropySGDOptions(InnerOptions):
     inner_state: Literal["reset", "keep"] = "reset"
     """Whether the inner momentum starts from zero in each cycle, as in the paper's recipes, or is kept."""
     anneal: Literal["outer", "inner", "both"] = "outer"
-    """What the recipe's drops divide: lr, as in the paper, inner_lr in its place, or both."""
+    """What the recipe's drops multiply: lr, as in the paper, inner_lr in its place, or both."""
 
 
 class EntropySGD(AroundAlgorithm1[EntropySGDOptions]):

@@ -26,7 +26,7 @@ class LocalEntropyOptions(InnerOptions):
     """Local entropy: Algorithm 1 with any optimizer outside, any rule inside and any scoping."""
 
     lr: float
-    """Outer learning rate at the start; the recipe's drops divide it."""
+    """Outer learning rate at the start; the recipe's drops multiply it."""
     outer: str = "sgd"
     """Outer optimizer, a class of torch.optim: sgd, adamw, rmsprop, …"""
     outer_options: tuple[str, ...] = ()
@@ -38,7 +38,7 @@ class LocalEntropyOptions(InnerOptions):
     inner_state: Literal["reset", "keep"] = "reset"
     """Whether momentum and moments of the Langevin loop start from zero in each cycle or are kept."""
     anneal: Literal["outer", "inner", "both"] = "outer"
-    """What the recipe's drops divide: lr, inner_lr in its place, or both."""
+    """What the recipe's drops multiply: lr, inner_lr in its place, or both."""
     schedule: str = "exponential"
     """Scoping: constant, exponential, linear, quadratic, bounded-exponential, match-gradient, focus; those
     that have γ₀ and γ₁ take gamma0 and gamma1."""

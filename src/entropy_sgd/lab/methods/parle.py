@@ -21,7 +21,7 @@ class ParleOptions(InnerOptions):
     """Replicas of Entropy-SGD in processes of their own, coupled by ρ."""
 
     lr: float
-    """η, the outer learning rate at the start; the recipe's drops divide it."""
+    """η, the outer learning rate at the start; the recipe's drops multiply it."""
     momentum: float = 0.0
     """Momentum of the outer loop."""
     nesterov: bool = True

@@ -21,7 +21,7 @@ class SGDOptions(Options):
     """Stochastic gradient descent, `torch.optim.SGD`."""
 
     lr: float
-    """Learning rate η at the start; the recipe's drops divide it."""
+    """Learning rate η at the start; the recipe's drops multiply it."""
     momentum: float = 0.9
     """Momentum; 0 is plain SGD."""
     nesterov: bool = True

@@ -23,11 +23,17 @@ from entropy_sgd.lab.runs.records import write_whole
 
 TITLE = "The paper's table and figures"
 LEAD = (
-    "Chaudhari et al., Entropy-SGD (ICLR 2017), beside this project's runs. Epochs are effective epochs: "
-    "gradient evaluations × batch / data size. A verdict is the difference of the means in standard errors "
-    "(se) of that difference, agreeing up to 2; ours is s/√n over the seeds, the paper's its ± over √runs "
-    "where it gives their number, else the ± itself; for one or two seeds s is at least the paper's ±. "
-    "Runs that diverge are counted, not averaged. Drawn by entropy-sgd paper from the files in results/paper."
+    "Chaudhari et al., Entropy-SGD (ICLR 2017), beside this project's runs. Drawn by entropy-sgd paper from "
+    "the files in results/paper."
+)
+TERMS = (
+    "Epochs are effective epochs: gradient evaluations × batch / data size.",
+    "A verdict is the difference of the means in standard errors (se) of that difference; it says "
+    "“agrees” up to 2.",
+    "Our standard error is s/√n over the seeds; for one or two seeds s is at least the paper's ±. That of "
+    "the paper is its ± over √runs where it gives their number, else the ± itself.",
+    "Differences between our own runs are paired, seed by seed.",
+    "Runs that diverge are counted, not averaged.",
 )
 CSS = """
 :root { color-scheme: light; }
@@ -61,12 +67,20 @@ def sections(
     drawn = figures.draw(standings, measured)
     found: list[Section] = [("Where it stands", [table.progress(standings, rows)])]
     found.append(("Table 1", [table.table_1(standings)]))
-    found += [(row.title, [table.row(row, standings)]) for row in rows]
+    found += [(_heading(row), [table.row(row, standings)]) for row in rows]
     for name, figure in drawn.items():
         title = figures.TITLES[name]
         found.append((title, [f"{table.NOT_RUN}." if figure is None else Picture(name, title, figure)]))
-    found.append(("Commands", [table.commands(row) for row in rows]))
+    commands: list[Block] = []
+    for row in rows:
+        commands += [f"{_heading(row)}:", table.commands(row)]
+    found.append(("Commands", commands))
     return found
+
+
+def _heading(row: Row) -> str:
+    """Its title; names of networks stay as they are."""
+    return row.title if row.title.startswith(row.name) else row.title[0].upper() + row.title[1:]
 
 
 def check(pages: Sequence[Path]) -> None:
@@ -94,11 +108,12 @@ def _html(content: Iterable[Section]) -> str:
         f"<section><h2>{html.escape(title)}</h2>{''.join(map(_html_block, blocks))}</section>"
         for title, blocks in content
     )
+    terms = "".join(f"<li>{html.escape(term)}</li>" for term in TERMS)
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{html.escape(TITLE)}</title>'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f'<link rel="icon" href="data:,"><style>{CSS}</style></head>'
-        f"<body><h1>{html.escape(TITLE)}</h1><p>{html.escape(LEAD)}</p>{body}</body></html>\n"
+        f"<body><h1>{html.escape(TITLE)}</h1><p>{html.escape(LEAD)}</p><ul>{terms}</ul>{body}</body></html>\n"
     )
 
 
@@ -120,7 +135,7 @@ def _html_block(block: Block) -> str:
 
 def _markdown(content: Iterable[Section], out: Path) -> str:
     """The same for a folder of documentation; figures are PNG files in its images/."""
-    parts = [f"# {TITLE}", LEAD]
+    parts = [f"# {TITLE}", LEAD, "\n".join(f"- {term}" for term in TERMS)]
     for title, blocks in content:
         parts += [f"## {title}", *(_markdown_block(block, out.parent / "images") for block in blocks)]
     return "\n\n".join(parts) + "\n"

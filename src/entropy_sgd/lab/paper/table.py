@@ -58,7 +58,7 @@ def row(row: Row, standings: Mapping[str, Standing]) -> Table:
                 )
             )
     headings = ("", "judged by", "mean ± sd", "seeds", "epochs", "the paper", "its epochs", "verdict")
-    return Table((*headings, "difference (95 %)", "time a run"), tuple(lines))
+    return Table((*headings, "difference (95 %)", "time per run"), tuple(lines))
 
 
 def commands(row: Row) -> Table:

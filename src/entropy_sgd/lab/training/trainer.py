@@ -209,7 +209,7 @@ class Trainer:
         apart = self.replicas > 1
         self.task.forward = self.task.model if apart else self.processes.parallel(self.task.model)
         if self.recipe.compile:
-            say(self.console, f"compiling {self.recipe.network}, which may take a minute or two")
+            say(self.console, f"compiling {self.recipe.network}, which may take a minute")
             acceleration.compile_forward(self.task)
         if (self.processes.size > 1 and not apart) or self.recipe.compile:
             # DDP orders its sums by the arrival of the first gradients it sees. These are for that alone, or
