@@ -129,8 +129,8 @@ def cycles(seconds: float) -> list[dict[str, object]]:
         for threads in THREADS:
             torch.set_num_threads(threads)
             sgd = torch.optim.SGD(parameters(shapes), lr=1e-6, momentum=0.9, nesterov=True, fused=True)
-            ours = EntropySGD(parameters(shapes), lr=1e-6, momentum=0.9, inner_lr=1e-6, L=20)
-            half = EntropySGD(parameters(shapes), lr=1e-6, momentum=0.9, inner_lr=1e-6, L=20, **BFLOAT16)
+            ours = EntropySGD(parameters(shapes), inner_lr=1e-6, L=20)
+            half = EntropySGD(parameters(shapes), inner_lr=1e-6, L=20, **BFLOAT16)
             inside = EntropySGD(
                 parameters(shapes), lr=1e-6, inner_lr=1e-6, L=10**9
             )  # there is always something to swap
@@ -210,6 +210,8 @@ def noise(seconds: float) -> list[dict[str, object]]:
 MEMORY = {
     "SGD, momentum": "torch.optim.SGD(ps, lr=0.1, momentum=0.9)",
     "Adam": "torch.optim.Adam(ps)",
+    "EntropySGD": "EntropySGD(ps, L=2)",
+    "EntropySGD, bfloat16 states": "EntropySGD(ps, L=2, state_dtype=torch.bfloat16)",
     "EntropySGD, outer momentum": "EntropySGD(ps, L=2, momentum=0.9)",
     "EntropySGD, outer momentum, bfloat16 states": (
         "EntropySGD(ps, L=2, momentum=0.9, state_dtype=torch.bfloat16)"
