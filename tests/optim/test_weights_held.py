@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 import warnings
 
 import pytest
@@ -134,6 +135,21 @@ def test_restart_does_the_same_silently(evaluating):
         assert optimizer.inner_steps == 0
         stepped(optimizer, params, problem, 9, [20])
     assert torch.equal(flat(a), flat(b))
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda both: pickle.loads(pickle.dumps(both))])
+def test_weights_written_into_a_copy_are_noticed(copied):
+    problem = Problem()
+    params = problem.parameters()
+    optimizer = EntropySGD(params, L=5, **OPTIONS)
+    counter = stepped(optimizer, params, problem, 7)
+    params, optimizer = copied((params, optimizer))
+    best = [torch.full_like(p, 0.25) for p in params]
+    load(params, best)
+    with pytest.warns(UserWarning, match="changed from outside"):
+        stepped(optimizer, params, problem, 1, counter)
+    optimizer.eval()
+    assert all(torch.equal(p, w) for p, w in zip(params, best, strict=True))
 
 
 def test_a_restarted_cycle_draws_fresh_noise():

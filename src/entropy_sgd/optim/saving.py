@@ -168,3 +168,4 @@ class Saving(Loops):
         super().__setstate__(state)
         self._buckets, self._steady = [], None
         self._share()  # load_state_dict and unpickling bring new containers
+        self._watch.record(self._taking_part())  # of a copy; load_state_dict forgets it again
