@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 import torch.distributed as dist
@@ -23,7 +22,8 @@ def synchronize(optimizer: LocalEntropy, group: dist.ProcessGroup | None = None)
     state: list[Any] = [None]
     if dist.get_rank(group) == source:
         # DDP has written the weights of this rank too, with their own values. The optimizer would take them
-        # for new ones and start its cycle over; a copy does not know of it.
-        state = [copy.deepcopy(optimizer).state_dict()]
+        # for new ones and start its cycle over.
+        optimizer._watch.forget()  # pyright: ignore[reportPrivateUsage]
+        state = [optimizer.state_dict()]
     dist.broadcast_object_list(state, group=group, group_src=source)
     optimizer.load_state_dict(state[0])

@@ -52,6 +52,11 @@ def fisher_diagonal(
         return _exact(source, loss_fn, batches, dtype)
     if not isinstance(source, torch.optim.Optimizer):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"fisher_diagonal takes an optimizer or a module, got a {type(source).__name__}")
+    if hasattr(source, "outer_steps"):  # EntropyAdam and others with an inner loop
+        raise TypeError(
+            f"optimizer ({type(source).__name__}): its moments are those of x - mu, not of the gradient; "
+            "give an Adam, or fisher_diagonal(model, loss_fn, batches)"
+        )
     if loss_fn is not None or batches is not None:
         raise TypeError("fisher_diagonal of an optimizer takes no loss_fn and no batches")
     return _from_moments(source)

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.modules import batchnorm, dropout
 
 from entropy_sgd.arguments import refuse
@@ -111,7 +112,9 @@ def evaluating(model: nn.Module) -> Generator[None]:
     model.eval()
     try:
         # oneDNN's fused recurrent layer has no forward derivative; without oneDNN torch runs the plain cell.
-        with _mkldnn(not any(isinstance(module, nn.RNNBase) for module, _ in modes)):
+        # Fused attention has no second derivative; the formula has.
+        recurrent = any(isinstance(module, nn.RNNBase) for module, _ in modes)
+        with _mkldnn(not recurrent), sdpa_kernel(SDPBackend.MATH):
             yield
     finally:
         for module, training in modes:

@@ -208,9 +208,24 @@ class Objective:
             else:
                 self._forwards = True
                 return finite("Hessian", result)
-        result = backwards()
+        result = finite("Hessian", backwards())
+        if self._forwards is None:
+            self._check_symmetry()
         self._forwards = False
-        return finite("Hessian", result)
+        return result
+
+    def _check_symmetry(self) -> None:
+        """Some layers have a wrong second derivative in torch, and H is no longer symmetric."""
+        pair = torch.randn(2, self.n, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+        u, v = pair = pair.to(self.device, self.dtype)
+        hu, hv = self._products(pair, transposed_derivative)
+        tolerance = 1e-6 if self.dtype is torch.float64 else 1e-2
+        if abs(float(u @ hv - v @ hu)) > tolerance * float(hu.norm() + hv.norm()):
+            raise RuntimeError(
+                "model: the Hessian that torch computes is not symmetric, so the second derivative of one of "
+                "its layers is wrong in torch (that of weight_norm is, torch 2.13): remove such a "
+                "parametrization first, or write the layer out"
+            )
 
     def _gradient(self, w: Tensor, inputs: Any, targets: Any) -> Tensor:
         def loss(v: Tensor) -> Tensor:

@@ -1,9 +1,9 @@
 """Which of the two learning rates a scheduler moves.
 
-A scheduler writes `lr`. Its factor is `lr` over the value that the group was given at first, `base_lr`:
+A scheduler writes `lr`. Its factor is `lr` over the value that the group was given at first, the base rate:
 
     anneal="outer"   the outer rate is lr, and inner_lr stays as it is        Section 4.2 of the paper
-    anneal="inner"   inner_lr is multiplied by the factor, and the outer rate stays base_lr
+    anneal="inner"   inner_lr is multiplied by the factor, and the outer rate stays the base rate
     anneal="both"    inner_lr is multiplied by the factor, and the outer rate is lr
 """
 
@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 CHOICES = ("outer", "inner", "both")
-BASE = "base_lr"
+BASE = "entropy_base_lr"
 
 
 def remember(group: dict[str, Any]) -> None:

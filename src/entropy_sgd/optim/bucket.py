@@ -70,6 +70,7 @@ class Bucket:
         those whose rule is reset.
         """
         group = self.group
+        self._steps: list[int] = []  # counted before this step, of those members that it counts
         rule = RULES.get(group["inner"])  # None for a torch optimizer, which keeps its own memory
         self.h = Langevin.of(group, rule or RULES["sgd"], gamma)
         names = () if rule is None else rule.buffers(self.h)
@@ -101,6 +102,7 @@ class Bucket:
             self.first.append(step == 0)
             self.reset.append(age == 0)
             self.k.append(age + 1)
+            self._steps.append(step)
             state[STEP] = step + 1
             if keeping:
                 state[AGE] = age + 1
@@ -119,6 +121,13 @@ class Bucket:
             self.x, self.mu = real(self.x), real(self.mu)
             self.buffers = [real(buffer) for buffer in self.buffers]
 
+    def leave(self) -> None:
+        """Takes the count of `enter` back, for a step that was not made."""
+        for state, step, k in zip(self.states, self._steps, self.k, strict=False):
+            state[STEP] = step
+            if AGE in state:
+                state[AGE] = k - 1
+
     def _unchanged(self, states: list[dict[str, Any]]) -> bool:
         """Whether the entries of the states are the tensors in the lists, as they are within a cycle."""
         names = self._names
@@ -133,6 +142,7 @@ class Bucket:
         self.first = [step == 0 for step in steps]
         self.reset = [age == 0 for age in ages] if keeping else self.first
         self.k = [age + 1 for age in ages]
+        self._steps = steps
         for state, step in zip(states, steps, strict=True):
             state[STEP] = step + 1
         if keeping:

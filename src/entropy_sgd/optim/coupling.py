@@ -191,7 +191,8 @@ class Coupled(LocalEntropy):
         owners = self._coupled(params)
         if owners:
             gradients = {id(p): g for p, g in zip(params, d, strict=True)}
-            apart = torch._foreach_sub(real(owners), real([self.state[p][MEAN] for p in owners]))
+            x = [self.state[p][X] if has_master(p) else p for p in owners]  # see outer_update.Exposed
+            apart = torch._foreach_sub(real(x), real([self.state[p][MEAN] for p in owners]))
             torch._foreach_add_([gradients[id(p)] for p in owners], apart, alpha=self._common["rho"])
 
     def _x(self, p: Tensor) -> Tensor:

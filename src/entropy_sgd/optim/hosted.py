@@ -28,6 +28,7 @@ class Hosted(ABC):
 
     def __init__(self, owner: Optimizer, kind: type[Optimizer], options: Record) -> None:
         self.owner = owner
+        self.stand_ins: dict[Any, Tensor] = {}  # what it steps on in place of these parameters
         try:
             self.optimizer = kind([self._visible(group) for group in owner.param_groups], **options)
         except (TypeError, ValueError) as error:
@@ -75,24 +76,28 @@ class Hosted(ABC):
             if own or not isinstance(
                 key, Tensor
             ):  # Adam and others start a parameter's state if they find none
-                state[key] = own
+                state[self.stand_ins.get(key, key)] = own
         groups = [self._visible(group) for group in self.owner.param_groups]
+        if self.stand_ins:
+            for group in groups:
+                group["params"] = [self.stand_ins.get(p, p) for p in group["params"]]
         self.optimizer.param_groups, self.optimizer.state = groups, state
 
     def _give_back(self) -> None:
         """The owner gets what the optimizer holds; from then on both hold the owner's containers."""
-        owner, optimizer = self.owner, self.optimizer
+        owner, optimizer, stand_ins = self.owner, self.optimizer, self.stand_ins
+        stood_for: dict[Any, Any] = {stand_in: p for p, stand_in in stand_ins.items()}
         for group, lent in zip(owner.param_groups, optimizer.param_groups, strict=True):
             for name, value in lent.items():
                 if name not in ALWAYS:
                     group[self.public_option(name)] = value
-        for key in owner.state.keys() | optimizer.state.keys():
+        for key in owner.state.keys() | {stood_for.get(key, key) for key in optimizer.state}:
             if not isinstance(key, Tensor):
                 if key in optimizer.state:
                     owner.state[key] = optimizer.state[key]
                 continue
             entries = owner.state[key]
-            own = optimizer.state.get(key, {})
+            own = optimizer.state.get(stand_ins.get(key, key), {})
             for name in [n for n in entries if (o := self.entry(n)) is not None and o not in own]:
                 del entries[name]
             for name, value in own.items():
@@ -193,13 +198,15 @@ class Hosted(ABC):
         with self.lent() as optimizer:
             # torch keeps the containers alone; other optimizers have attributes that their steps need.
             attributes = {k: v for k, v in vars(optimizer).items() if not k.startswith("_optimizer_")}
+            attributes.pop("step", None)  # a scheduler's wrapper, bound to this optimizer
             payload = {**attributes, **optimizer.__getstate__()}
-        own = {name: value for name, value in vars(self).items() if name != "optimizer"}
+        own = {name: value for name, value in vars(self).items() if name not in ("optimizer", "stand_ins")}
         return {**own, "kind": type(self.optimizer), "payload": payload}
 
     def __setstate__(self, state: Record) -> None:
         kind, payload = state.pop("kind"), state.pop("payload")
         vars(self).update(state)
+        self.stand_ins = {}
         self.optimizer = kind.__new__(kind)
         self.optimizer.__setstate__(payload)
 

@@ -218,7 +218,7 @@ class LocalEntropy(Saving):
                 hosted.add_param_group(added)
             annealing.remember(added)
         except Exception:
-            self.param_groups.remove(added)
+            self.param_groups.pop()
             raise
         self._watch.frozen(added["params"])
 
@@ -305,6 +305,7 @@ class LocalEntropy(Saving):
             the mean of the losses.
         """
         losses: list[Any] = []
+        abandoned = self._common["abandoned"]
         while True:
             before = self._progress()
             loss = self.step(closure)
@@ -313,6 +314,11 @@ class LocalEntropy(Saving):
             losses.append(loss.detach() if isinstance(loss, Tensor) else loss)
             if self._progress() == before:
                 raise RuntimeError("cycle(closure): the closure left no gradient in any parameter")
+            if self._common["abandoned"] - abandoned >= self._common["L"]:
+                raise RuntimeError(
+                    "cycle(closure): the closure writes the weights, so that every step starts the cycle "
+                    "over; write them between two cycles"
+                )
             if self._common["inner_step"] == 0:
                 return sum(losses) / len(losses)
 

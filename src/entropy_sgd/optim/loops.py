@@ -53,16 +53,25 @@ class Loops(HeldWeights):
             common["loss"] = common["loss"] + (loss.detach() if isinstance(loss, Tensor) else float(loss))
         # Noise that a cycle has used before it was started over is not used again.
         address = (common["seed"], common["outer_step"], common["inner_step"] + common["abandoned"])
-        for bucket in buckets:
-            states = bucket.states if steady is not None else [self.state[p] for p in bucket.params]
-            bucket.enter(states, common["gamma"])
-            if self._gradient is not None and any(bucket.first):
-                vector = self._gradient.to(buckets[0].device)
-                self._gradient = bucket.with_gradient(vector, self.param_groups, *address[:2])
-        if self._inner is not None:
-            sums = self._hosted_langevin(self._inner, buckets, address)
-        else:
-            sums = [bucket.langevin(*address, measure=self._measuring) for bucket in buckets]
+        entered: list[Bucket] = []
+        sums: list[tuple[Any, Any]] = []
+        try:
+            for bucket in buckets:
+                states = bucket.states if steady is not None else [self.state[p] for p in bucket.params]
+                entered.append(bucket)
+                bucket.enter(states, common["gamma"])
+                if self._gradient is not None and any(bucket.first):
+                    vector = self._gradient.to(buckets[0].device)
+                    self._gradient = bucket.with_gradient(vector, self.param_groups, *address[:2])
+            if self._inner is not None:
+                sums = self._hosted_langevin(self._inner, buckets, address)
+            else:
+                for bucket in buckets:
+                    sums.append(bucket.langevin(*address, measure=self._measuring))
+        except BaseException:  # out of memory, Ctrl-C: what has not been stepped has not been counted
+            for bucket in entered[len(sums) :]:
+                bucket.leave()
+            raise
         distance_sq: Any = 0.0
         for pair in sums:  # brought to one device, though the parameters may be spread over several
             pair = [s.to(buckets[0].device) if isinstance(s, Tensor) else s for s in pair]
@@ -125,7 +134,9 @@ class Loops(HeldWeights):
                 for p in others:
                     p.grad = None
                 for p, gradient in zip(params, exposed.gradients, strict=True):
-                    p.grad = gradient
+                    stepped: Tensor = exposed.stand_ins.get(p, p)
+                    stepped.grad = gradient
+                self._outer.stand_ins = exposed.stand_ins
                 self._outer.step()
             else:
                 figures = self._measure(square if displacement_sq is None else displacement_sq, dot)
@@ -134,6 +145,7 @@ class Loops(HeldWeights):
         finally:  # if anything fails, the cycle is given up, and the next one begins at x
             for p in params:
                 p.grad = None
+            self._outer.stand_ins = {}
             if exposed is not None:
                 exposed.close()
             for p, gradient in others.items():

@@ -85,6 +85,11 @@ class OuterOptimizer(Hosted):
         return not sharding.any_distributed(params) and all(
             t.is_cpu and t.dtype in (torch.float32, torch.float64) and t.is_contiguous()
             for p in params
-            for t in (p, p.grad, *state.get(p, {}).values())
-            if isinstance(t, Tensor) and t.dim() > 0
+            for t in (p, p.grad, *(entry for entry in state.get(p, {}).values() if _has_shape(entry)))
+            if t is not None
         )
+
+
+def _has_shape(entry: Any) -> bool:
+    """Not a count, such as Adam's `step`."""
+    return isinstance(entry, Tensor) and entry.dim() > 0

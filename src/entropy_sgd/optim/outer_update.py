@@ -47,10 +47,16 @@ def _mean(state: State) -> str | None:
 
 
 class Exposed:
-    """x in the parameters; x - mu in `gradients`, one for each member, and in `displacement` on this rank."""
+    """x in the parameters; x - mu in `gradients`, one for each member, and in `displacement` on this rank.
+
+    Half weights stay as they are: `stand_ins` has a float32 parameter in place of each, which is its x. (If
+    the parameter itself were given another dtype for a while, torch would make a new node for its gradient,
+    without the hooks of DistributedDataParallel.)
+    """
 
     def __init__(self, members: Sequence[Member]) -> None:
-        self._held: list[tuple[Tensor, State, Tensor]] = []
+        self._held: list[tuple[Tensor, State]] = []
+        self.stand_ins: dict[Tensor, Tensor] = {}
         self.gradients: list[Tensor] = []
         plain: dict[str | None, list[tuple[Tensor, State]]] = {MU: [], AWAY: [], None: []}
         for _, p, state in members:
@@ -78,21 +84,20 @@ class Exposed:
         self.displacement = real(self.gradients)
 
     def _lift(self, p: Tensor, state: State) -> Tensor:
-        """Half weights: for this update the parameter is the float32 x itself."""
+        """Half weights: for this update a parameter that is the float32 x itself stands in."""
         x, name = state[X], _mean(state)
         if name == MU:
             gradient = state[MU].neg_().add_(x)
         else:
             gradient = x - p if name is None else -state[AWAY].to(x.dtype)
-        self._held.append((p, state, p.data))
-        p.data = x
+        self._held.append((p, state))
+        self.stand_ins[p] = torch.nn.Parameter(x)
         return gradient
 
     def close(self) -> None:
         """Half weights come back: the new x, rounded."""
-        for p, state, half in self._held:
-            state[X] = p.data
-            p.data = half
+        for p, state in self._held:
+            state[X] = self.stand_ins[p].detach()
             p.copy_(state[X])
 
 

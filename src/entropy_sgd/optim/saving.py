@@ -104,8 +104,8 @@ class Saving(Loops):
                 else:
                     group.setdefault(name, self._common_state.get(name, self._common[name]))
         for group, here in zip(complete["param_groups"], self.param_groups, strict=False):
-            if group[annealing.BASE] is None:  # saved by a version that did not know it
-                group[annealing.BASE] = here[annealing.BASE]
+            if group[annealing.BASE] is None:  # saved by a version that did not know it, or by another name
+                group[annealing.BASE] = group.pop("base_lr", None) or here[annealing.BASE]
         before = (self.state, self.param_groups)
         kinds = ("load_state_dict_pre_hooks", "load_state_dict_post_hooks")
         try:
@@ -140,7 +140,8 @@ class Saving(Loops):
                 for name, value in state_dict["state"].get(i, {}).items():
                     if name not in state or not isinstance(value, Tensor):
                         continue
-                    master = has_master(p) and value.dtype is torch.float32
+                    hosted = name.startswith("inner_")  # of an optimizer that works on the parameter itself
+                    master = has_master(p) and value.dtype is torch.float32 and not hosted
                     half = group["state_dtype"] is torch.bfloat16 and value.dtype is torch.bfloat16
                     if master or (half and name.startswith("entropy_")):
                         state[name] = value.detach().to(p.device, copy=True)
@@ -150,6 +151,8 @@ class Saving(Loops):
             hosted.share()
 
     def __getstate__(self) -> dict[str, Any]:
+        if not self._loaded:
+            self._notice(release=False)  # the copy could not: its parameters are new
         own = (
             "_gradient",
             "_scheduled",

@@ -127,9 +127,13 @@ class Watch:
         }
 
 
+def _is_number(value: Tensor) -> bool:
+    return value.is_floating_point() or value.is_complex()
+
+
 def _convert(p: Tensor, state: dict[str, Any]) -> None:
     for name, value in state.items():
-        if isinstance(value, Tensor) and value.shape == p.shape and value.is_floating_point():
+        if isinstance(value, Tensor) and value.shape == p.shape and _is_number(value):
             half = value.dtype is torch.bfloat16 and name.startswith("entropy_")  # by choice: state_dtype
             state[name] = value.to(p.device, value.dtype if half else working_dtype(p))
 
