@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from entropy_sgd import EntropyAdam
 from entropy_sgd.landscape import fisher_diagonal
 
 
@@ -99,3 +100,12 @@ def test_nonsense_is_refused(mlp: Any) -> None:
         fisher_diagonal(3)
     with pytest.raises(TypeError, match="one sample per entry"):
         fisher_diagonal(model, lambda o, t: o.mean(), [(torch.randn(4, 6), torch.randn(3))])
+
+
+def test_the_moments_of_entropy_adam_are_refused():
+    p = torch.nn.Parameter(torch.ones(3))
+    optimizer = EntropyAdam([p], L=1)
+    p.grad = torch.ones(3)
+    optimizer.step()
+    with pytest.raises(TypeError, match="x - mu"):
+        fisher_diagonal(optimizer)

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from entropy_sgd.landscape import hessian, hessian_eigenvalues
+from entropy_sgd.landscape import hessian, hessian_eigenvalues, spectral_density
 from entropy_sgd.landscape.objective import Objective, objective
 
 with warnings.catch_warnings():
@@ -236,3 +236,31 @@ def test_needs_are_announced(
     assert "to decompose" in message
     hessian_eigenvalues(*mlp, progress=False)
     assert capsys.readouterr().err == ""
+
+
+def test_networks_with_attention_are_measured():
+    """Fused attention has no second derivative; the formula has, and both give the same loss."""
+
+    class Attention(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner, self.last = nn.MultiheadAttention(4, 2, batch_first=True), nn.Linear(4, 1)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.last(self.inner(x, x, x, need_weights=False)[0]).mean(1)
+
+    torch.manual_seed(0)
+    model, batches = Attention().double(), [(torch.randn(3, 5, 4).double(), torch.randn(3, 1).double())]
+    eigenvalues = hessian_eigenvalues(model, nn.functional.mse_loss, batches)
+    density = spectral_density(model, nn.functional.mse_loss, batches, probes=40, steps=60)
+    assert density.extremes[1] == pytest.approx(eigenvalues[-1].item(), rel=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop")
+def test_a_layer_with_a_wrong_second_derivative_is_refused():
+    torch.manual_seed(0)
+    layer = nn.utils.parametrizations.weight_norm(nn.Linear(6, 4))
+    batches = [(torch.randn(5, 6), torch.randn(5, 4))]
+    for measure in (hessian_eigenvalues, spectral_density):
+        with pytest.raises(RuntimeError, match="not symmetric"):
+            measure(nn.Sequential(layer, nn.Tanh()), nn.functional.mse_loss, batches)

@@ -12,6 +12,7 @@ import torch
 from torch.optim import lr_scheduler
 
 from entropy_sgd import EntropyAdam, EntropySGD, LocalEntropy
+from entropy_sgd.optim import annealing
 
 FACTORS = [1.0, 0.9, 0.7, 0.7, 0.4, 0.1, 0.05, 0.0, 1.5]
 
@@ -87,16 +88,37 @@ def test_resumes_with_the_first_rate():
     assert torch.equal(p, q)
 
 
+def test_a_group_may_have_a_base_lr_of_its_users():
+    p, q = problem()[0], problem()[0]
+    optimizer = EntropySGD([{"params": [p], "base_lr": 0.1}, {"params": [q]}], noise=0.0)
+    p.grad, q.grad = torch.ones_like(p), torch.ones_like(q)
+    optimizer.step()
+    assert torch.equal(p, q)
+    assert optimizer.param_groups[0]["base_lr"] == 0.1
+
+
+def test_a_state_with_the_older_name_of_the_base_rate_loads():
+    p, gradients = problem()
+    optimizer = KINDS["sgd"]([p], anneal="inner")
+    train(optimizer, p, gradients)
+    optimizer.param_groups[0]["lr"] = 0.01
+    saved = optimizer.state_dict()
+    saved["param_groups"][0]["base_lr"] = saved["param_groups"][0].pop(annealing.BASE)
+    other = KINDS["sgd"]([problem()[0]], anneal="inner")
+    other.load_state_dict(saved)
+    assert annealing.factor(other.param_groups[0]) == annealing.factor(optimizer.param_groups[0]) < 0.1
+
+
 def test_a_state_of_a_version_without_it_loads():
     p, gradients = problem()
     optimizer = KINDS["sgd"]([p])
     train(optimizer, p, gradients)
     saved = optimizer.state_dict()
-    for name in ("anneal", "base_lr"):
+    for name in ("anneal", annealing.BASE):
         del saved["param_groups"][0][name]
     other = KINDS["sgd"]([problem()[0]], anneal="both")
     other.load_state_dict(saved)
-    assert other.param_groups[0]["base_lr"] == 0.5
+    assert other.param_groups[0][annealing.BASE] == 0.5
     assert other.param_groups[0]["anneal"] == "outer"  # as that version did
 
 

@@ -131,3 +131,38 @@ def test_a_group_added_later_has_the_defaults_of_its_momentum(again):
         optimizer.add_param_group({"params": [nn.Parameter(torch.ones(2))], "momentum": momentum})
     assert [g["inner_state"] for g in optimizer.param_groups] == ["keep", "keep", "reset"]
     assert [g["anneal"] for g in optimizer.param_groups] == ["both"] * 3  # given for all
+
+
+def test_a_refused_group_does_not_stay():
+    a, b = (nn.Parameter(torch.randn(3)) for _ in range(2))
+    optimizer = EntropySGD([{"params": [a]}, {"params": [b]}], state_dtype=torch.bfloat16)
+    with pytest.raises(ValueError, match="for real parameters"):
+        optimizer.add_param_group({"params": [nn.Parameter(torch.randn(3, dtype=torch.cfloat))]})
+    assert len(optimizer.param_groups) == 2
+
+
+def test_a_copy_with_a_scheduler_on_its_outer_optimizer_moves_its_own_weights():
+    p = nn.Parameter(torch.ones(2))
+    optimizer = EntropySGD([p], L=2, noise=0.0)
+    torch.optim.lr_scheduler.StepLR(optimizer.outer, 10)
+    for _ in range(2):
+        p.grad = torch.ones(2)
+        optimizer.step()
+    before = p.detach().clone()
+    q, other = copy.deepcopy((p, optimizer))
+    for _ in range(2):
+        q.grad = torch.ones(2)
+        other.step()
+    assert torch.equal(p, before)
+    assert bool((q < before).all())
+
+
+def test_the_default_scope_is_bounded():
+    p = nn.Parameter(torch.ones(5))
+    for make in (EntropySGD, EntropySGD.paper):
+        optimizer = make([p])
+        p.grad = torch.ones(5)
+        optimizer.param_groups[0]["outer_step"] = 10**6
+        optimizer.step()
+        assert optimizer.param_groups[0]["gamma"] == 1.0
+        optimizer.restart()

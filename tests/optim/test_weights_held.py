@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from entropy_sgd import EntropySGD, LocalEntropy
+from entropy_sgd.optim.bucket import Bucket
 from problem import KINDS, Problem, flat
 
 OPTIONS = {"momentum": 0.9, "noise": 1e-2, "gamma": 0.1}
@@ -150,6 +151,82 @@ def test_weights_written_into_a_copy_are_noticed(copied):
         stepped(optimizer, params, problem, 1, counter)
     optimizer.eval()
     assert all(torch.equal(p, w) for p, w in zip(params, best, strict=True))
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda both: pickle.loads(pickle.dumps(both))])
+def test_weights_written_before_a_copy_are_in_it(copied):
+    problem = Problem()
+    params = problem.parameters()
+    optimizer = EntropySGD(params, L=5, **OPTIONS)
+    counter = stepped(optimizer, params, problem, 7)
+    load(params, [torch.full_like(p, 0.25) for p in params])
+    with pytest.warns(UserWarning, match="changed from outside"):
+        others, other = copied((params, optimizer))
+    stepped(optimizer, params, problem, 4, [*counter])
+    stepped(other, others, problem, 4, [*counter])
+    assert torch.equal(flat(params), flat(others))
+
+
+def test_cycle_ends_if_the_closure_writes_all_weights():
+    p = nn.Parameter(torch.full((3,), 2.0))
+    optimizer = EntropySGD([p], L=4)
+
+    def closure():
+        with torch.no_grad():
+            p.clamp_(-1, 1)
+        optimizer.zero_grad()
+        loss = p.square().sum()
+        loss.backward()
+        return loss
+
+    with (
+        pytest.warns(UserWarning, match="changed from outside"),
+        pytest.raises(RuntimeError, match="writes the weights"),
+    ):
+        optimizer.cycle(closure)
+
+
+@pytest.mark.parametrize("options", [{}, {"fused": False}, {"momentum": 0.9}])
+@pytest.mark.parametrize("fails_at", [0, 2])
+def test_a_step_that_fails_loses_nothing(monkeypatch, options, fails_at):
+    """Ctrl-C or a lack of memory, before the second group is stepped."""
+    a, b = (nn.Parameter(torch.full((5000,), 5.0)) for _ in range(2))
+    optimizer = EntropySGD([{"params": [a]}, {"params": [b]}], L=4, inner_lr=1e-3, **options)
+    a.grad, b.grad = torch.full((5000,), 0.1), torch.full((5000,), 0.1)
+    for _ in range(fails_at):
+        optimizer.step()
+    langevin = Bucket.langevin
+
+    def interrupted(bucket, *arguments, **keywords):
+        if bucket.params[0] is b:
+            raise KeyboardInterrupt
+        return langevin(bucket, *arguments, **keywords)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Bucket, "langevin", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            optimizer.step()
+    if fails_at:
+        optimizer.eval()
+        assert torch.equal(b, torch.full((5000,), 5.0))
+        optimizer.train()
+    for _ in range(8):
+        optimizer.step()
+    optimizer.finish()
+    assert bool(((b > 4.9) & (b < 5.0)).all())
+    assert bool(((a > 4.9) & (a < 5.0)).all())
+
+
+@pytest.mark.parametrize("options", [{}, {"momentum": 0.9}])
+def test_half_weights_keep_the_node_of_their_gradient(options):
+    """DistributedDataParallel has its hooks there."""
+    p = nn.Parameter(torch.randn(7, dtype=torch.bfloat16))
+    node = p.expand_as(p).grad_fn.next_functions[0][0]
+    optimizer = EntropySGD([p], L=2, **options)
+    for _ in range(4):
+        p.grad = torch.ones_like(p)
+        optimizer.step()
+    assert p.expand_as(p).grad_fn.next_functions[0][0] is node
 
 
 def test_a_restarted_cycle_draws_fresh_noise():

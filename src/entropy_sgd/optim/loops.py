@@ -71,6 +71,8 @@ class Loops(HeldWeights):
         except BaseException:  # out of memory, Ctrl-C: what has not been stepped has not been counted
             for bucket in entered[len(sums) :]:
                 bucket.leave()
+            self._steady = None
+            self._watch.record(self._taking_part())  # what was written here is no one else's
             raise
         distance_sq: Any = 0.0
         for pair in sums:  # brought to one device, though the parameters may be spread over several
@@ -134,8 +136,7 @@ class Loops(HeldWeights):
                 for p in others:
                     p.grad = None
                 for p, gradient in zip(params, exposed.gradients, strict=True):
-                    stepped: Tensor = exposed.stand_ins.get(p, p)
-                    stepped.grad = gradient
+                    exposed.stand_in(p).grad = gradient
                 self._outer.stand_ins = exposed.stand_ins
                 self._outer.step()
             else:

@@ -94,6 +94,10 @@ class Exposed:
         self.stand_ins[p] = torch.nn.Parameter(x)
         return gradient
 
+    def stand_in(self, p: Tensor) -> Tensor:
+        """What the outer optimizer steps on for `p`: mostly itself."""
+        return self.stand_ins.get(p, p)
+
     def close(self) -> None:
         """Half weights come back: the new x, rounded."""
         for p, state in self._held:
