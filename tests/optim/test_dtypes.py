@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from entropy_sgd import SGLD, EntropySGD
+from entropy_sgd import SGLD, EntropyAdam, EntropySGD
 from problem import KINDS
 
 
@@ -64,3 +64,40 @@ def test_a_complex_parameter_is_two_real_ones():
             results.append(torch.view_as_real(p.detach()) if p.is_complex() else p.detach())
     for with_complex, with_real in zip(results[:3], results[3:], strict=True):
         torch.testing.assert_close(with_complex, with_real, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("make", [EntropySGD, EntropyAdam])
+def test_a_complex_number_trains(make):
+    p = nn.Parameter(torch.tensor(1 + 1j))
+    optimizer = make([p], L=2)
+    for _ in range(4):
+        p.grad = torch.ones_like(p)
+        optimizer.step()
+    assert p.item().real < 1.0
+    assert p.item().imag == pytest.approx(1.0, abs=1e-2)
+
+
+def test_complex_parameters_may_be_converted_in_mid_cycle():
+    p = nn.Parameter(torch.ones(3, dtype=torch.complex64))
+    optimizer = EntropySGD([p], L=4)
+    for step in range(8):
+        if step == 2:
+            p.data = p.data.to(torch.complex128)
+        p.grad = torch.ones_like(p)
+        optimizer.step()
+    assert optimizer.outer_steps == 2
+    assert bool((p.real < 1.0).all())
+
+
+def test_states_of_an_optimizer_inside_load_into_half_weights():
+    options = {"inner": torch.optim.AdamW, "inner_lr": 1e-3}
+    p = nn.Parameter(torch.randn(5))
+    optimizer = EntropySGD([p], **options)
+    p.grad = torch.ones(5)
+    optimizer.step()
+    half = nn.Parameter(p.detach().bfloat16())
+    resumed = EntropySGD([half], **options)
+    resumed.load_state_dict(optimizer.state_dict())
+    half.grad = torch.ones_like(half)
+    resumed.step()
+    assert resumed.inner_steps == 2
