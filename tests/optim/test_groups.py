@@ -157,12 +157,17 @@ def test_a_copy_with_a_scheduler_on_its_outer_optimizer_moves_its_own_weights():
     assert bool((q < before).all())
 
 
-def test_the_default_scope_is_bounded():
-    p = nn.Parameter(torch.ones(5))
-    for make in (EntropySGD, EntropySGD.paper):
-        optimizer = make([p])
-        p.grad = torch.ones(5)
-        optimizer.param_groups[0]["outer_step"] = 10**6
-        optimizer.step()
-        assert optimizer.param_groups[0]["gamma"] == 1.0
-        optimizer.restart()
+@pytest.mark.parametrize("make", [EntropySGD, EntropySGD.paper])
+def test_the_default_scope_is_bounded(make):
+    """After 240,000 steps it still trains; without the bound gamma is so large by then that it does not."""
+    found = []
+    for options in ({}, {"gamma": scoping.Exponential(1e-4, 1e-3)}):
+        p = nn.Parameter(torch.ones(5))
+        optimizer = make([p], **options)
+        optimizer.param_groups[0]["outer_step"] = 12_000
+        for _ in range(400):
+            p.grad = 0.1 * p.detach()
+            optimizer.step()
+        found.append(p.detach().norm().item())
+    assert found[0] < 0.5
+    assert not found[1] < 0.5

@@ -138,12 +138,19 @@ def test_restart_does_the_same_silently(evaluating):
     assert torch.equal(flat(a), flat(b))
 
 
-@pytest.mark.parametrize("copied", [copy.deepcopy, lambda both: pickle.loads(pickle.dumps(both))])
-def test_weights_written_into_a_copy_are_noticed(copied):
+def in_mid_cycle():
     problem = Problem()
     params = problem.parameters()
     optimizer = EntropySGD(params, L=5, **OPTIONS)
-    counter = stepped(optimizer, params, problem, 7)
+    return problem, params, optimizer, stepped(optimizer, params, problem, 7)
+
+
+COPIES = [copy.deepcopy, lambda both: pickle.loads(pickle.dumps(both))]
+
+
+@pytest.mark.parametrize("copied", COPIES)
+def test_weights_written_into_a_copy_are_noticed(copied):
+    problem, params, optimizer, counter = in_mid_cycle()
     params, optimizer = copied((params, optimizer))
     best = [torch.full_like(p, 0.25) for p in params]
     load(params, best)
@@ -153,12 +160,9 @@ def test_weights_written_into_a_copy_are_noticed(copied):
     assert all(torch.equal(p, w) for p, w in zip(params, best, strict=True))
 
 
-@pytest.mark.parametrize("copied", [copy.deepcopy, lambda both: pickle.loads(pickle.dumps(both))])
+@pytest.mark.parametrize("copied", COPIES)
 def test_weights_written_before_a_copy_are_in_it(copied):
-    problem = Problem()
-    params = problem.parameters()
-    optimizer = EntropySGD(params, L=5, **OPTIONS)
-    counter = stepped(optimizer, params, problem, 7)
+    problem, params, optimizer, counter = in_mid_cycle()
     load(params, [torch.full_like(p, 0.25) for p in params])
     with pytest.warns(UserWarning, match="changed from outside"):
         others, other = copied((params, optimizer))
