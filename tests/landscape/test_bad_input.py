@@ -54,6 +54,13 @@ def test_a_loss_that_is_not_one_number(measure: Callable[..., Any], mlp: Any) ->
         measure(model, lambda o, t: 1.0, batches)
 
 
+def test_the_default_device_is_the_users(measure: Callable[..., Any], mlp: Any) -> None:
+    with torch.device("meta"):
+        found = measure(*mlp)
+    expected = _tensors(measure(*mlp))
+    torch.testing.assert_close(_tensors(found), expected, rtol=0, atol=0, equal_nan=True)
+
+
 def test_batches_that_are_empty_or_read_once(measure: Callable[..., Any], mlp: Any) -> None:
     model, loss_fn, batches = mlp
     with pytest.raises(ValueError, match="batches is empty"):

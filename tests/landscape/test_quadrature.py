@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 
 import pytest
 import scipy.integrate
@@ -119,3 +120,10 @@ def test_nonsense_is_refused() -> None:
         local_entropy(lambda p: p[..., 0], zero / 0, 1.0)
     with pytest.raises(ValueError, match="F diverges near x"):
         local_entropy(lambda p: -(p[..., 0] ** 2), zero, 1.0)
+
+
+def test_a_grid_that_had_to_reach_far_is_not_called_inaccurate():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = local_entropy(lambda p: -0.499 * (p**2).sum(-1), torch.zeros(2, dtype=torch.float64), 1.0)
+    assert float(found) == pytest.approx(math.log(2 * math.pi / (1 - 2 * 0.499)), abs=1e-10)

@@ -74,7 +74,7 @@ class SpectralDensity:
             low, high = self.extremes
             width = (high - low) / 100 or max(abs(high), 1.0) / 100
         width = positive("width", width)
-        grid = torch.as_tensor(grid, dtype=torch.float64)
+        grid = torch.as_tensor(grid, dtype=torch.float64, device=self.nodes.device)
         bells = torch.exp(-0.5 * ((grid[..., None] - self.nodes) / width) ** 2)
         return (bells @ self.weights) / (width * math.sqrt(2 * math.pi))
 
@@ -121,7 +121,7 @@ def spectral_density(
 
 def random_probes(f: Objective, probes: int, seed: int) -> Tensor:
     """Starting vectors (probes, n), uniform on the unit sphere."""
-    vectors = torch.randn(probes, f.n, generator=generator(seed), dtype=torch.float64)
+    vectors = torch.randn(probes, f.n, generator=generator(seed), dtype=torch.float64, device="cpu")
     return torch.nn.functional.normalize(vectors, dim=1).to(f.device, f.dtype)
 
 

@@ -71,9 +71,9 @@ def local_energy(
     stream, bar = generator(seed), Progress("local energy", progress)
     with objective(model, loss_fn, batches, dtype) as f:
         start = _error(f, f.weights, error_fn)
-        rises = torch.empty(draws, dtype=torch.float64)
+        rises = torch.empty(draws, dtype=torch.float64, device="cpu")
         for i in range(draws):
-            z = torch.randn(f.n, generator=stream, dtype=torch.float64).to(f.weights)
+            z = torch.randn(f.n, generator=stream, dtype=torch.float64, device="cpu").to(f.weights)
             rises[i] = _error(f, f.weights * (1 + sigma * z), error_fn) - start
             bar.at((i + 1) / draws)
     return LocalEnergy(float(rises.mean()), float(rises.std()) / math.sqrt(draws), start, rises)

@@ -58,7 +58,7 @@ def sample_losses(
     finite("gradient", slope)
     t = t.to(x.device, x.dtype)
     d = torch.full_like(t, 0.5)
-    trace = torch.empty(steps, len(t), dtype=torch.float64)
+    trace = torch.empty(steps, len(t), dtype=torch.float64, device="cpu")
 
     def log_proposal(new: Tensor, old: Tensor, gradient: Tensor) -> Tensor:
         drift = a * old - b * t[:, None] * gradient / gamma
@@ -66,13 +66,17 @@ def sample_losses(
 
     for i in range(burn + steps):
         a, b = ((2 - d) / (2 + d))[:, None], (2 * d / (2 + d))[:, None]
-        noise = torch.randn(u.shape, generator=stream, dtype=torch.float64).to(u.device, u.dtype)
+        noise = torch.randn(u.shape, generator=stream, dtype=torch.float64, device="cpu").to(
+            u.device, u.dtype
+        )
         proposal = a * u - b * t[:, None] * slope / gamma + (1 - a**2).sqrt() * noise / math.sqrt(gamma)
         f_new, slope_new = values_and_gradients(x + proposal)
         gain = t * (f - f_new) + 0.5 * gamma * ((u**2).sum(1) - (proposal**2).sum(1))
         gain = gain + log_proposal(u, proposal, slope_new) - log_proposal(proposal, u, slope)
         gain = gain.nan_to_num(-math.inf, posinf=-math.inf)  # an overflowing loss is never accepted
-        accepted = torch.rand(len(t), generator=stream, dtype=torch.float64).log().to(u.device) < gain
+        accepted = (
+            torch.rand(len(t), generator=stream, dtype=torch.float64, device="cpu").log().to(u.device) < gain
+        )
         u = torch.where(accepted[:, None], proposal, u)
         slope = torch.where(accepted[:, None], slope_new, slope)
         f = torch.where(accepted, f_new, f)
@@ -92,7 +96,7 @@ def _exchange(t: Tensor, f: Tensor, chains: int, parity: int, stream: torch.Gene
     order = torch.arange(len(t), device=t.device)
     lower = order.view(-1, chains)[parity:-1:2].flatten()
     upper = lower + chains
-    chance = torch.rand(len(lower), generator=stream, dtype=torch.float64).log().to(t.device)
+    chance = torch.rand(len(lower), generator=stream, dtype=torch.float64, device="cpu").log().to(t.device)
     swapped = chance < (t[lower] - t[upper]) * (f[lower] - f[upper])
     order[lower[swapped]], order[upper[swapped]] = upper[swapped], lower[swapped]
     return order

@@ -66,7 +66,7 @@ def hessian_eigenvalues(
         support = Support(f)
         banded = None if support.n <= SMALL else _eig_banded()
         _require_memory(support.n, f)
-        matrix = torch.empty(support.n, support.n, dtype=dtype)
+        matrix = torch.empty(support.n, support.n, dtype=dtype, device="cpu")
         file = None if checkpoint is None else RowFile(Path(checkpoint), f, support)
         _build(f, support, matrix, file, Progress("Hessian", progress))
         if banded is None:
@@ -75,7 +75,7 @@ def hessian_eigenvalues(
             values = eigenvalues_in_place(matrix, banded, Progress("eigenvalues", progress).at)
         if file is not None:
             file.remove()
-        zeros = torch.zeros(f.n - support.n, dtype=dtype)
+        zeros = torch.zeros(f.n - support.n, dtype=dtype, device="cpu")
         return torch.cat([values, zeros]).sort().values
 
 
@@ -126,7 +126,7 @@ def _announce(f: Objective, support: Support, done: int, progress: Progress) -> 
         if left > 0:
             build += _seconds(lambda k=k, rows=rows: support.rows(k, 0, rows)) * left / rows
         start += size
-    tall = torch.ones(2 * TILE, 64, dtype=f.dtype)
+    tall = torch.ones(2 * TILE, 64, dtype=f.dtype, device="cpu")
     square = tall @ tall.T
     decompose = _seconds(lambda: square @ tall) / (2 * len(tall) ** 2 * 64) * 4 / 3 * n**3
     progress.say(

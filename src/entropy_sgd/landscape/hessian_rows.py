@@ -31,7 +31,7 @@ class Support:
     """
 
     def __init__(self, f: Objective):
-        vectors = torch.randn(2, f.n, generator=generator(0)).to(f.weights)
+        vectors = torch.randn(2, f.n, generator=generator(0), device="cpu").to(f.weights)
         nonzero = (f.products(vectors) != 0).any(dim=0).cpu()
         self._f = f
         self.columns = nonzero.nonzero().flatten()
@@ -41,14 +41,14 @@ class Support:
 
     def rows(self, k: int, first: int, last: int) -> Tensor:
         """Rows `first` to `last` of parameter k, from that parameter's first column on."""
-        unit = torch.zeros(last - first, self._f.sizes[k], dtype=self._f.dtype)
-        unit[torch.arange(last - first), self._parts[k][first:last]] = 1.0
+        unit = torch.zeros(last - first, self._f.sizes[k], dtype=self._f.dtype, device="cpu")
+        unit[torch.arange(last - first, device="cpu"), self._parts[k][first:last]] = 1.0
         columns = self.columns[sum(self.sizes[:k]) :] - sum(self._f.sizes[:k])
         return self._f.block_products(k, unit.to(self._f.device)).cpu()[:, columns]
 
     def products(self, vectors: Tensor) -> Tensor:
         """H v for each row v of `vectors` (K, n)."""
-        whole = torch.zeros(len(vectors), self._f.n, dtype=self._f.dtype)
+        whole = torch.zeros(len(vectors), self._f.n, dtype=self._f.dtype, device="cpu")
         whole[:, self.columns] = vectors
         return self._f.products(whole.to(self._f.device)).cpu()[:, self.columns]
 
@@ -110,7 +110,9 @@ class RowFile:
         blocks = [(first, min(first + size, rows)) for first, size in _blocks(sizes) if size and first < rows]
         if not blocks:
             return
-        vectors = torch.randn(len(blocks), self._support.n, generator=generator(0)).to(self._dtype)
+        vectors = torch.randn(len(blocks), self._support.n, generator=generator(0), device="cpu").to(
+            self._dtype
+        )
         for vector, (first, _) in zip(vectors, blocks, strict=True):
             vector[:first] = 0.0
         products = self._support.products(vectors)

@@ -88,7 +88,7 @@ def block_lanczos(
     # A direction this small relative to the operator is rounding error.
     epsilon = 10 * n**0.5 * torch.finfo(start.dtype).eps
     basis = torch.empty(min(b * steps, n), n, dtype=start.dtype, device=start.device)
-    matrix = torch.zeros(len(basis), len(basis), dtype=torch.float64)
+    matrix = torch.zeros(len(basis), len(basis), dtype=torch.float64, device="cpu")
     block, r = _orthonormal(start, basis[:0], 0, epsilon * float(lengths(start).max()))
     blocks: list[int] = []
     coupling = r[:0, :0]

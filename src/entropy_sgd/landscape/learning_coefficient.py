@@ -86,7 +86,7 @@ def local_learning_coefficient(
     with objective(model, loss_fn, batches, dtype) as f:
         n = count("samples (the number of targets in batches)", samples or f.samples, least=3)
         t = n * (1 / math.log(n) if beta is None else beta)
-        temperature = torch.tensor([t], dtype=torch.float64)
+        temperature = torch.tensor([t], dtype=torch.float64, device="cpu")
         report = Progress("learning coefficient", progress).at
         losses = sample_losses(
             f.values_and_gradients, f.weights, gamma, temperature, chains, steps, seed, report

@@ -216,7 +216,9 @@ class Objective:
 
     def _check_symmetry(self) -> None:
         """Some layers have a wrong second derivative in torch, and H is no longer symmetric."""
-        pair = torch.randn(2, self.n, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+        pair = torch.randn(
+            2, self.n, generator=torch.Generator().manual_seed(0), dtype=torch.float64, device="cpu"
+        )
         pair = pair.to(self.device, self.dtype)
         products = self._products(pair, transposed_derivative)
         apart = (pair[0] @ products[1] - pair[1] @ products[0]).abs()

@@ -68,7 +68,9 @@ def _at(f: Callable[[Tensor], Tensor], x: Tensor, gamma: float) -> Tensor:
                 f"F diverges near x = {_text(x[0])}: f falls faster than gamma/2 |x - x'|^2 rises, "
                 f"with gamma = {gamma}"
             )
-    change = torch.full((len(x),), math.inf)
+    change = x.new_full((len(x),), math.inf)
+    if intervals == LAST[d]:  # it took all of them to reach far enough
+        change = _change(_trapezium(f, x, gamma, reach, intervals // 2)[0], result)
     while float(change.max()) > ENOUGH and intervals < LAST[d]:
         intervals *= 2
         finer, _ = _trapezium(f, x, gamma, reach, intervals)

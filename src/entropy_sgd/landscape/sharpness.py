@@ -84,7 +84,7 @@ def adaptive_sharpness(
                 )
             return values, slopes * scale
 
-        u = torch.randn(starts, f.n, generator=stream, dtype=torch.float64).to(f.weights)
+        u = torch.randn(starts, f.n, generator=stream, dtype=torch.float64, device="cpu").to(f.weights)
         u = rho * u / lengths(u)[:, None]
         u[0] = 0.0
         values, slopes = at(u)

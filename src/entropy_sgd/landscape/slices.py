@@ -76,8 +76,9 @@ def line(
     Returns:
         A `Line`.
     """
-    where = torch.linspace(-0.25, 1.25, 51, dtype=torch.float64) if positions is None else positions
-    where = torch.as_tensor(where, dtype=torch.float64).flatten()
+    if positions is None:
+        positions = torch.linspace(-0.25, 1.25, 51, dtype=torch.float64, device="cpu")
+    where = torch.as_tensor(positions, dtype=torch.float64, device="cpu").flatten()
     with objective(model, loss_fn, batches, dtype) as f:
         a, b = _vector("start", start, model, f), _vector("end", end, model, f)
         points = ((1 - float(p)) * a + float(p) * b for p in where)
@@ -120,9 +121,9 @@ def plane(
     """
     if positions is None:
         radius, points = positive("radius", radius), count("points", points, least=2)
-        side = torch.linspace(-radius, radius, points, dtype=torch.float64)
+        side = torch.linspace(-radius, radius, points, dtype=torch.float64, device="cpu")
         positions = side, side.clone()
-    first, second = (torch.as_tensor(side, dtype=torch.float64).flatten() for side in positions)
+    first, second = (torch.as_tensor(side, dtype=torch.float64, device="cpu").flatten() for side in positions)
     if not len(first) or not len(second):
         raise ValueError(f"positions must not be empty, got {len(first)} and {len(second)}")
     with objective(model, loss_fn, batches, dtype) as f:
@@ -141,8 +142,10 @@ def random_direction(model: nn.Module, stream: torch.Generator) -> Tensor:
     """A filter-normalised Gaussian direction, flat and in parameter order, in float64 on the CPU."""
     parts: list[Tensor] = []
     for p in trainable(model).values():
-        rows = p.detach().cpu().double().flatten(1) if p.dim() > 1 else torch.zeros(p.numel(), 1)
-        draw = torch.randn(rows.shape, generator=stream, dtype=torch.float64)
+        rows = (
+            p.detach().cpu().double().flatten(1) if p.dim() > 1 else torch.zeros(p.numel(), 1, device="cpu")
+        )
+        draw = torch.randn(rows.shape, generator=stream, dtype=torch.float64, device="cpu")
         parts.append((draw * (lengths(rows) / lengths(draw))[:, None]).flatten())
     return torch.cat(parts)
 
@@ -178,9 +181,9 @@ def _measure(
         losses.append(loss)
         errors.append(error)
         bar.at(done / total)
-    error = torch.tensor(errors, dtype=torch.float64)
+    error = torch.tensor(errors, dtype=torch.float64, device="cpu")
     nothing = error_fn is None and bool(error.isnan().all())
-    return torch.tensor(losses, dtype=torch.float64), None if nothing else error
+    return torch.tensor(losses, dtype=torch.float64, device="cpu"), None if nothing else error
 
 
 def _vector(name: str, weights: Weights, model: nn.Module, f: Objective) -> Tensor:

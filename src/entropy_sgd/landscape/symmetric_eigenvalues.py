@@ -42,7 +42,7 @@ def eigenvalues_in_place(a: Tensor, eig_banded: Any, step: Callable[[float], Non
     band = np.zeros((width + 1, n), dtype=a.numpy().dtype)
     for d in range(width + 1):
         band[d, : n - d] = a.diagonal(d).numpy()
-    return torch.as_tensor(eig_banded(band, lower=True, eigvals_only=True, overwrite_a_band=True))
+    return torch.from_numpy(eig_banded(band, lower=True, eigvals_only=True, overwrite_a_band=True))
 
 
 def _reflections(panel: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -47,9 +47,9 @@ POWER = 5  # t = u^5, because <f>_t changes fastest near t = 0
 
 def rule() -> tuple[Tensor, Tensor, Tensor]:
     """Temperatures t in (0, 1), their Kronrod weights and their Gauss weights for int_0^1 dt."""
-    half = torch.tensor(_NODES, dtype=torch.float64)
+    half = torch.tensor(_NODES, dtype=torch.float64, device="cpu")
     u = (1 + torch.cat([-half[:-1], half.flip(0)])) / 2
-    weights = torch.tensor([_KRONROD, _GAUSS], dtype=torch.float64) / 2
+    weights = torch.tensor([_KRONROD, _GAUSS], dtype=torch.float64, device="cpu") / 2
     weights = torch.cat([weights[:, :-1], weights.flip(1)], dim=1) * POWER * u ** (POWER - 1)
     return u**POWER, weights[0], weights[1]
 
