@@ -192,6 +192,13 @@ def test_complex_parameters_have_no_bfloat16_states():
         EntropySGD([nn.Parameter(torch.ones(3, dtype=torch.complex64))], state_dtype=torch.bfloat16)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float64])
+def test_float32_states_of_other_weights_are_refused(dtype):
+    with pytest.raises(ValueError, match=rf"float32 is for parameters of float32 and bfloat16, got {dtype}"):
+        EntropySGD([nn.Parameter(torch.ones(3, dtype=dtype))], state_dtype=torch.float32)
+    EntropySGD([nn.Parameter(torch.ones(3, dtype=torch.bfloat16))], state_dtype=torch.float32)
+
+
 # ---- the outer update in one pass ----
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import copy
 import io
 import pickle
+import warnings
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
-from entropy_sgd import EntropySGD, LocalEntropy, scoping
+from entropy_sgd import SGLD, EntropySGD, LocalEntropy, scoping
 from problem import Problem, flat, run
 
 
@@ -131,3 +132,33 @@ def test_hooks_see_the_whole_state():
     other.load_state_dict(saved)
     assert other.param_groups[0]["lr"] == other.outer.param_groups[0]["lr"] == 0.025
     assert seen == [True] * 5
+
+
+def test_a_checkpoint_of_another_gamma_is_told():
+    def saved(gamma):
+        p = nn.Parameter(torch.ones(3))
+        optimizer = EntropySGD([p], gamma=gamma, L=3)
+        p.grad = torch.ones(3)
+        optimizer.step()
+        return through_a_file(optimizer.state_dict())
+
+    p = nn.Parameter(torch.ones(3))
+    with pytest.warns(
+        UserWarning, match=r"saved with gamma=0\.03, but .* gamma=Exponential\(.* goes on with that"
+    ):
+        EntropySGD([p]).load_state_dict(saved(0.03))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        EntropySGD([p], gamma=0.03).load_state_dict(saved(0.03))
+        EntropySGD([p], gamma=scoping.Linear(0.1, 0.2)).load_state_dict(saved(scoping.Linear(0.1, 0.2)))
+        EntropySGD([p], gamma=lambda t: 0.1).load_state_dict(saved(0.03))  # a function may be the same
+        old = saved(0.03)
+        del old["param_groups"][0]["gamma_schedule"]  # of a version before it was saved
+        EntropySGD([p]).load_state_dict(old)
+
+
+def test_numbers_of_numpy_are_plain_in_a_state_of_sgld():
+    p = nn.Parameter(torch.ones(3))
+    optimizer = SGLD([{"params": [p], "noise": np.float64(0.5)}], lr=np.float32(0.1), b=np.float64(0.6))
+    through_a_file(optimizer.state_dict())
+    assert type(optimizer.param_groups[0]["lr"]) is type(optimizer.param_groups[0]["noise"]) is float

@@ -379,6 +379,42 @@ def test_modes_that_agree_resume_in_either_order():
         assert torch.equal(flat(resumed), flat(whole))
 
 
+def test_a_first_step_that_did_not_move_is_no_sign_of_two_modes():
+    """x' is x after a step of a warm-up that begins at 0."""
+    problem = Problem()
+    params = problem.parameters()
+    optimizer = EntropySGD(params, L=5)
+    warm_up = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda t: t / 10)
+    counter = stepped(optimizer, params, problem, 1)
+    warm_up.step()
+    weights, state = [p.detach().clone() for p in params], copy.deepcopy(optimizer.state_dict())
+    stepped(optimizer, params, problem, 9, counter.copy())
+    resumed = problem.parameters()
+    other = EntropySGD(resumed, L=5)
+    load(resumed, weights)
+    other.load_state_dict(state)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        stepped(other, resumed, problem, 9, counter)
+    assert torch.equal(flat(resumed), flat(params))
+
+
+def test_a_parameter_taken_out_of_its_group_leaves_the_cycle():
+    problem = Problem()
+    params = problem.parameters()
+    optimizer = EntropySGD(params, L=4, **OPTIONS)
+    counter = stepped(optimizer, params, problem, 2)
+    out = optimizer.param_groups[0]["params"].pop()
+    held = out.detach().clone()
+    stepped(optimizer, params, problem, 1, counter)
+    assert optimizer._steady is not None
+    stepped(optimizer, params, problem, 2, counter)
+    optimizer.eval()
+    optimizer.train()
+    assert optimizer.outer_steps == 1
+    assert torch.equal(out, held)
+
+
 def test_an_outer_optimizer_with_modes_is_told():
     """Schedule-Free's step refuses to work in eval mode, and its eval() shows its own average."""
     schedulefree = pytest.importorskip("schedulefree")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from operator import is_
+from itertools import chain
+from operator import attrgetter, is_, itemgetter
 from typing import Any, cast
 
 import torch
@@ -27,6 +28,22 @@ from entropy_sgd.optim.states import (
 )
 
 HOST = "cpu"
+# What the lists and the hyper-parameters of a step follow from; an optimizer inside brings its own for some.
+OPTIONS = (
+    "inner",
+    "inner_state",
+    "state_dtype",
+    "weight_decay",
+    "inner_lr",
+    "inner_momentum",
+    "inner_nesterov",
+    "inner_betas",
+    "inner_eps",
+    "noise",
+    "alpha",
+)
+gradient_of, layout_of = attrgetter("grad"), attrgetter("layout")
+_step, _age = itemgetter(STEP), itemgetter(AGE)
 Sums = tuple[Tensor | float, Tensor | float]
 
 
@@ -60,27 +77,36 @@ class Bucket:
         self.params: list[Tensor] = []
         self.states: list[dict[str, Any]] = []  # of the params, at the last step
         self._plan: kernel.Plan | None = None
+        self._options: list[Any] = []
         self._layout: tuple[Any, ...] | None = None
-        self._names: tuple[str, ...] = ()
+        self._entries: list[Tensor] = []
 
-    def enter(self, states: list[dict[str, Any]], gamma: float) -> None:
+    def enter(self, states: list[dict[str, Any]], gamma: float, gradient: list[Tensor] | None = None) -> None:
         """Makes what is missing in the members' states, counts the step, and takes the lists from them.
 
+        `gradient` has the members' gradients, if they have been read already.
         `first` marks the members at the first step of a cycle, where line 1 is still to be done, and `reset`
         those whose rule is reset.
         """
         group = self.group
+        self.states = states
+        if gradient is None:
+            gradient = list(map(gradient_of, self.params))
+        options = [gamma, *map(group.get, OPTIONS)]
+        same = options == self._options
+        if same and self._unchanged(states):
+            self._count(states, gradient)
+            return
         self._steps: list[int] = []  # counted before this step, of those members that it counts
         rule = RULES.get(group["inner"])  # None for a torch optimizer, which keeps its own memory
-        self.h = Langevin.of(group, rule or RULES["sgd"], gamma)
+        self._options, self.h = options, Langevin.of(group, rule or RULES["sgd"], gamma)
         names = () if rule is None else rule.buffers(self.h)
-        keeping = group["inner_state"] == "keep"
+        self._keeping = keeping = group["inner_state"] == "keep"
         layout = (names, group["state_dtype"], group["alpha"] == 1, keeping)
-        self.states = states
-        if layout == self._layout and self._unchanged(states):
-            self._count(states, keeping)
+        if not same and layout == self._layout and self._unchanged(states):
+            self._count(states, gradient)
             return
-        self._layout = layout
+        self._layout, self._same_lists = layout, False
         self.half = group["state_dtype"] is torch.bfloat16
         self.master = self.dtype is torch.bfloat16 and has_master(self.params[0])
         averaging = group["alpha"] != 1 or any(
@@ -107,13 +133,14 @@ class Bucket:
             if keeping:
                 state[AGE] = age + 1
         self.x_prime = self.params
-        self.gradient = [cast(Tensor, p.grad) for p in self.params]
+        self.gradient = gradient
         self.x: list[Tensor] = [state[X] for state in states]
         self.mu: list[Tensor] = [] if mean is None else [state[mean] for state in states]
         self.buffers: list[list[Tensor]] = [[state[name] for state in states] for name in names]
         self.whole_x = self.x  # as the parameters are, for a torch optimizer inside
-        self._names = (X, *(() if mean is None else (mean,)), *names)
-        self._entries = [state[name] for state in states for name in self._names]
+        self._take = itemgetter(X, mean or X, *names)
+        self._entries = list(chain.from_iterable(map(self._take, states)))
+        self._none = [False] * len(states)
         self.sharded = sharding.any_distributed(self.params)
         self.offset = [sharding.offset(p) for p in self.params] if self.sharded else [0] * len(self.params)
         if self.dtype.is_complex or self.sharded:
@@ -130,25 +157,29 @@ class Bucket:
 
     def _unchanged(self, states: list[dict[str, Any]]) -> bool:
         """Whether the entries of the states are the tensors in the lists, as they are within a cycle."""
-        names = self._names
-        return all(map(is_, [state.get(name) for state in states for name in names], self._entries)) and (
-            not self.master or all(x.dtype is torch.float32 for x in self.x)
-        )
+        if not self._entries:
+            return False
+        try:
+            entries = chain.from_iterable(map(self._take, states))
+            same = all(map(is_, entries, self._entries))
+        except KeyError:
+            return False
+        return same and (not self.master or all(x.dtype is torch.float32 for x in self.x))
 
-    def _count(self, states: list[dict[str, Any]], keeping: bool) -> None:
+    def _count(self, states: list[dict[str, Any]], gradient: list[Tensor]) -> None:
         """The step is one more with the same lists; only the gradients are new."""
-        steps: list[int] = [state.get(STEP, 0) for state in states]
-        ages: list[int] = [state.get(AGE, 0) for state in states] if keeping else steps
-        self.first = [step == 0 for step in steps]
-        self.reset = [age == 0 for age in ages] if keeping else self.first
+        steps: list[int] = list(map(_step, states))
+        ages: list[int] = list(map(_age, states)) if self._keeping else steps
+        self.first = [step == 0 for step in steps] if 0 in steps else self._none
+        self.reset = [age == 0 for age in ages] if 0 in ages else self._none
         self.k = [age + 1 for age in ages]
-        self._steps = steps
-        for state, step in zip(states, steps, strict=True):
-            state[STEP] = step + 1
-        if keeping:
+        self._steps, self._same_lists = steps, True
+        for state in states:
+            state[STEP] += 1
+        if self._keeping:
             for state, age in zip(states, self.k, strict=True):
                 state[AGE] = age
-        self.gradient = [cast(Tensor, p.grad) for p in self.params]
+        self.gradient = gradient
         if self.dtype.is_complex or self.sharded:
             self.gradient, self.x_prime = real(self.gradient), real(self.params)
 
@@ -160,14 +191,16 @@ class Bucket:
         owners, indices = [self.params[i] for i in begun], [self.indices[i] for i in begun]
         return angle.add(vector, gradient, x_prime, scales, owners, indices, groups, seed, t)[0]
 
-    def langevin(self, seed: int, t: int, l: int, measure: bool) -> Sums:
+    def langevin(self, seed: int, t: int, l: int, measure: bool, steady: bool = False) -> Sums:
         """Lines 1 and 4 to 6 of Algorithm 1, at inner step `l` of outer step `t`.
+
+        `steady` says that nobody has moved the parameters since the last step.
 
         Returns:
             |x - x'|^2 after the step, and |grad f(x)|^2 of the members at their first step; zeros unless
             `measure`.
         """
-        sums = self._compiled(seed, t, l)
+        sums = self._compiled(seed, t, l, steady and self._same_lists)
         if sums is not None:
             return self._total(sums[0]), self._total(sums[1])
         gradient = self._ascending()
@@ -245,7 +278,7 @@ class Bucket:
             return sum(values)
         return sharding.total(torch.tensor(values, dtype=torch.float64), self.params)
 
-    def _compiled(self, seed: int, t: int, l: int) -> tuple[Any, Any] | None:
+    def _compiled(self, seed: int, t: int, l: int, same: bool) -> tuple[Any, Any] | None:
         """The step by a compiled kernel where one can, unless the user chose another path."""
         fused, foreach, maximize = self.group["fused"], self.group["foreach"], self.group["maximize"]
         if fused is False or (foreach is not None and not fused) or not self.h.rule.compiled:
@@ -253,7 +286,7 @@ class Bucket:
         v = self.buffers[0] if self.buffers else []
         if self.device.type == HOST:
             plan = self._plan
-            if plan is None or not plan.holds(self.x_prime, self.x, self.mu, v):
+            if plan is None or not (plan.stays() if same else plan.holds(self.x_prime, self.x, self.mu, v)):
                 lists = [states for states in (self.mu, v) if states]
                 plan = None
                 if kernel.serves(self.x_prime, self.gradient, self.x, lists):

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from entropy_sgd.optim import sharding
+from entropy_sgd.optim import annealing, sharding
 from entropy_sgd.optim.bucket import real
 from entropy_sgd.optim.exchange import exchange
 from entropy_sgd.optim.outer_optimizer import OuterOptimizer
@@ -32,6 +32,8 @@ class HeldWeights(Optimizer):
     _outer: OuterOptimizer | None
     _watch: Watch
     _loaded: bool  # since the last operation
+    _scheduled: list[dict[str, Any]]  # what schedulers change, of each group at the last step
+    _gradient: Tensor | None  # grad f(x) of the cycle under way, in the form of angle.py
     _warned: set[str]
 
     @property
@@ -171,6 +173,11 @@ class HeldWeights(Optimizer):
         """
         if self._loaded:
             self._notice_modes()
+        members = {p for group in self.param_groups for p in group["params"]}
+        for p, state in self._states():
+            if p not in members and state.get(STEP, 0) > 0:  # taken out of its group: as if frozen
+                self._watch.release(state)
+                self._gradient = None  # it had a place in there
         written = self._watch.written(self._states(), release=release)
         if self._common["inner_step"] > 0 and not self._taking_part():
             self._start_over([])  # all were frozen
@@ -187,8 +194,9 @@ class HeldWeights(Optimizer):
         """After a load: model and optimizer must have been saved in the same mode."""
         self._loaded = False
         inside = [(p, state) for p, state in self._states() if state.get(STEP, 0) > 0]
-        moves = any(group["inner_lr"] > 0 for group in self.param_groups)
-        if moves and saved_in_two_modes(inside):
+        then = [*self._scheduled, *self.param_groups[len(self._scheduled) :]]  # at the last step
+        rates = [annealing.inner_rate({**g, **t}) for g, t in zip(self.param_groups, then, strict=False)]
+        if any(rate > 0 for rate in rates) and saved_in_two_modes(inside):
             held, lost = ("x'", "x") if self._common["evaluating"] else ("x", "x'")
             self._warn_once(
                 "modes",

@@ -159,6 +159,7 @@ class Plan:
         self.count = count = len(x_prime)
         self.lists = (x_prime, x, mu, v)
         self.tensors = [*x_prime, *x, *mu, *v]
+        self.states = self.tensors[count:]
         self.places = list(map(Tensor.data_ptr, self.tensors))
         self.numel = list(map(Tensor.numel, self.tensors))
         self.dtype = (*mu, *v)[0].dtype if mu or v else torch.float32
@@ -200,6 +201,12 @@ class Plan:
             and (*lists[2], *lists[3], *tensors[:1])[0].dtype is self.dtype
         )
 
+    def stays(self) -> bool:
+        """`holds`, where the lists are known to be the same, and x' to be where it was."""
+        return list(map(Tensor.data_ptr, self.states)) == self.places[self.count :] and all(
+            map(Tensor.is_contiguous, self.lists[0])
+        )
+
     def reads(self, gradient: Sequence[Tensor]) -> bool:
         """Whether the kernel can read these gradients, which change from step to step."""
         return _plain(gradient, self.numel[: self.count], torch.float32)
@@ -217,10 +224,10 @@ class Plan:
     ) -> tuple[Sequence[float], Sequence[float]]:
         """See `langevin_step_`."""
         rows, s, total = self.rows, self.arguments, self.total
-        rows[1::FIELDS] = array("q", [g.data_ptr() for g in gradient])
+        rows[1::FIELDS] = array("q", map(Tensor.data_ptr, gradient))
         if self.flags != (first, reset):
             rows[8::FIELDS], rows[9::FIELDS] = array("q", first), array("q", reset)
-            self.flags = (list(first), list(reset))
+            self.flags = (first, reset)
         s.seed, s.t, s.l = seed & 0xFFFFFFFFFFFFFFFF, t, l
         s.gamma, s.weight_decay, s.alpha = h.gamma, h.weight_decay, h.alpha
         s.inner_lr, s.inner_momentum, s.inner_nesterov = h.inner_lr, h.inner_momentum, h.inner_nesterov

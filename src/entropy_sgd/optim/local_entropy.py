@@ -265,7 +265,7 @@ class LocalEntropy(Saving):
             for group in self.param_groups:
                 if (message := annealing.misread(group, self.defaults.get("momentum"))) is not None:
                     self._warn_once("scheduler", message)
-        with annealing.applied(self.param_groups):
+        with annealing.Applied(self.param_groups):
             try:
                 stepped = self._langevin(loss, steady)
             except RuntimeError:
@@ -343,7 +343,7 @@ class LocalEntropy(Saving):
             try:
                 for group, then in zip(self.param_groups, self._scheduled, strict=False):
                     group.update(then)
-                with annealing.applied(self.param_groups):
+                with annealing.Applied(self.param_groups):
                     self._update()
             finally:
                 for group, options in zip(self.param_groups, now, strict=True):

@@ -25,7 +25,6 @@ class Loops(HeldWeights):
     _inner: InnerOptimizer | None
     _buckets: list[Bucket]  # of the last step
     _steady: Steady | None
-    _gradient: Tensor | None  # grad f(x) of the cycle under way, in the form of angle.py
 
     @property
     def _hosted(self) -> list[Hosted]:
@@ -56,10 +55,12 @@ class Loops(HeldWeights):
         entered: list[Bucket] = []
         sums: list[tuple[Any, Any]] = []
         try:
-            for bucket in buckets:
-                states = bucket.states if steady is not None else [self.state[p] for p in bucket.params]
+            for i, bucket in enumerate(buckets):
                 entered.append(bucket)
-                bucket.enter(states, common["gamma"])
+                if steady is not None:
+                    bucket.enter(bucket.states, common["gamma"], steady.gradients[i])
+                else:
+                    bucket.enter([self.state[p] for p in bucket.params], common["gamma"])
                 if self._gradient is not None and any(bucket.first):
                     vector = self._gradient.to(buckets[0].device)
                     self._gradient = bucket.with_gradient(vector, self.param_groups, *address[:2])
@@ -67,7 +68,7 @@ class Loops(HeldWeights):
                 sums = self._hosted_langevin(self._inner, buckets, address)
             else:
                 for bucket in buckets:
-                    sums.append(bucket.langevin(*address, measure=self._measuring))
+                    sums.append(bucket.langevin(*address, self._measuring, steady is not None))
         except BaseException:  # out of memory, Ctrl-C: what has not been stepped has not been counted
             for bucket in entered[len(sums) :]:
                 bucket.leave()
@@ -75,10 +76,10 @@ class Loops(HeldWeights):
             self._watch.record(self._taking_part())  # what was written here is no one else's
             raise
         distance_sq: Any = 0.0
-        for pair in sums:  # brought to one device, though the parameters may be spread over several
-            pair = [s.to(buckets[0].device) if isinstance(s, Tensor) else s for s in pair]
-            distance_sq = distance_sq + pair[0]
-            common["gradient_sq"] = common["gradient_sq"] + pair[1]
+        for distance, gradient in sums:  # on one device, though the parameters may be spread over several
+            device = buckets[0].device
+            distance_sq = distance_sq + (distance.to(device) if isinstance(distance, Tensor) else distance)
+            common["gradient_sq"] += gradient.to(device) if isinstance(gradient, Tensor) else gradient
         common["distance"] = common["distance"] + distance_sq**0.5
         return True
 

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from entropy_sgd.optim import angle, annealing
+from entropy_sgd.optim import angle, annealing, scoping
 from entropy_sgd.optim.loops import Loops
 from entropy_sgd.optim.options import COMMON_OPTIONS, complete_state_dict
 from entropy_sgd.optim.states import GRADIENT, has_master
@@ -22,6 +22,8 @@ from entropy_sgd.optim.states import GRADIENT, has_master
 # In the first group of a state dict only, in the middle of a cycle.
 SKETCH = "gradient_sketch"
 LAST_STEP = "last_step"  # what a scheduler has changed since the last step, as it was then
+# In the first group of a state dict only: what gamma was given as.
+SCHEDULE = "gamma_schedule"
 # Options that every version has saved, by which a state dict is known.
 CORE = ("inner_lr", "noise", "alpha", "scale_by_gamma")
 
@@ -38,7 +40,6 @@ class Saving(Loops):
     _common_state: ClassVar[dict[str, Any]]
     _inner_name: str
     _hosts_inner: bool
-    _scheduled: list[dict[str, Any]]  # `scheduled` of each group at the last step
 
     def state_dict(self) -> dict[str, Any]:
         """Plain tensors and numbers, from which training resumes bit for bit at any point of a cycle."""
@@ -49,6 +50,8 @@ class Saving(Loops):
         with self._without_hooks("state_dict_post_hooks") as after:
             saved = super().state_dict()
         first = saved["param_groups"][0]
+        if (gamma := scoping.description(self._schedule)) is not None:
+            first[SCHEDULE] = gamma
         if self._gradient is not None:
             first[SKETCH] = angle.to_list(self._gradient)
         if self._common["inner_step"] > 0 and self._scheduled_since():
@@ -124,6 +127,13 @@ class Saving(Loops):
         self._watch.forget()
         self._watch.learned(p for p in self._taking_part() if isinstance(p, torch.nn.Parameter))
         self._loaded, self._scheduled = True, self._common.pop(LAST_STEP, [])
+        before, now = self._common.pop(SCHEDULE, None), scoping.description(self._schedule)
+        if None not in (before, now) and before != now:
+            self._warn_once(
+                "gamma",
+                f"state_dict: saved with gamma={before}, but this optimizer was built with gamma={now}, and "
+                "goes on with that",
+            )
         for hook in self._optimizer_load_state_dict_post_hooks.values():
             hook(self)
 

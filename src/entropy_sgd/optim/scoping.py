@@ -290,6 +290,13 @@ def as_schedule(gamma: float | Schedule, name: str = "gamma") -> Schedule:
     return Constant(float(gamma))
 
 
+def description(schedule: Schedule) -> str | None:
+    """What a schedule of this module is built with; None for a function of the user's."""
+    if isinstance(schedule, Constant):
+        return repr(schedule(0))
+    return repr(schedule) if isinstance(schedule, _Bounded) else None
+
+
 def evaluate(schedule: Schedule, t: int, name: str = "gamma") -> float:
     """`schedule(t)`, refused unless it is a finite number >= 0."""
     return checked(schedule(t), schedule, t, name)

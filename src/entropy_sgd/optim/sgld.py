@@ -66,7 +66,7 @@ class SGLD(Optimizer):
             "seed": int(seed),
             "t": 0,
         }
-        super().__init__(params, defaults)
+        super().__init__(params, arguments.plain(defaults))
 
     def __repr__(self) -> str:
         """As torch shows its optimizers, without the count of steps."""
@@ -84,7 +84,7 @@ class SGLD(Optimizer):
         for name in ("b", "noise", "weight_decay"):
             arguments.number(name, group[name])
         arguments.flag("maximize", group["maximize"])
-        super().add_param_group(param_group)
+        super().add_param_group({**param_group, **arguments.plain(param_group)})
         try:
             sharding.check_not_wrapped(self.param_groups[-1]["params"])
             sharding.check_group_params(self.param_groups[-1])

@@ -7,15 +7,13 @@ so, and spare a step the search for who takes part: half of its time for a small
 from __future__ import annotations
 
 from itertools import repeat
-from operator import attrgetter, is_
+from operator import is_, is_not
 from typing import Any
 
 from torch import Tensor, strided
 
-from entropy_sgd.optim.bucket import Bucket
+from entropy_sgd.optim.bucket import Bucket, gradient_of, layout_of
 from entropy_sgd.optim.watch import Watch
-
-_gradient = attrgetter("grad")
 
 
 class Steady:
@@ -29,6 +27,7 @@ class Steady:
 
     def __init__(self, groups: list[dict[str, Any]], state: dict[Tensor, Any], buckets: list[Bucket]) -> None:
         self.buckets = buckets
+        self.gradients: list[list[Tensor]] = []  # of each bucket, as `holds` has found them
         self.params = [p for bucket in buckets for p in bucket.params]
         self._groups = list(groups)
         self._members = [list[Tensor](group["params"]) for group in groups]
@@ -38,15 +37,21 @@ class Steady:
 
     def holds(self, groups: list[dict[str, Any]], state: dict[Tensor, Any], watch: Watch) -> bool:
         """Whether the same parameters have gradients, and nobody has touched them or the states."""
-        return (
+        if not (
             state is self._state
-            and _same(list(state.values()), self._states)
+            and len(state) == len(self._states)
+            and all(map(is_, state.values(), self._states))
             and _same(groups, self._groups)
-            and all(_same(group["params"], kept) for group, kept in zip(groups, self._members, strict=True))
-            and all(g is not None and g.layout is strided for g in map(_gradient, self.params))
-            and all(map(is_, map(_gradient, self._others), repeat(None)))
-            and watch.intact(self.params)
-        )
+        ):
+            return False
+        for group, kept in zip(groups, self._members, strict=True):
+            if not _same(group["params"], kept):
+                return False
+        self.gradients = [list(map(gradient_of, bucket.params)) for bucket in self.buckets]
+        for found in self.gradients:
+            if not all(map(is_not, found, repeat(None))) or set(map(layout_of, found)) != {strided}:
+                return False
+        return all(map(is_, map(gradient_of, self._others), repeat(None))) and watch.intact(self.params)
 
 
 def _same(a: list[Any], b: list[Any]) -> bool:

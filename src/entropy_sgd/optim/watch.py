@@ -31,13 +31,12 @@ WRITES = 2  # the first lists of the marks change when a parameter is written, t
 
 
 def _marks(params: list[Tensor]) -> _Marks:
-    return (*_quick_marks(params), list(map(_device, params)), list(map(Tensor.stride, params)))
+    kept = (_dtype, _shape, _device, Tensor.stride)
+    return (_versions(params), _places(params), *(list(map(mark, params)) for mark in kept))
 
 
-def _quick_marks(params: list[Tensor]) -> _Marks:
-    """The first marks, without those that change only with the address."""
-    places = list(map(Tensor.data_ptr, params)) if _plain(params) else [0] * len(params)
-    return (_versions(params), places, list(map(_dtype, params)), list(map(_shape, params)))
+def _places(params: list[Tensor]) -> list[int]:
+    return list(map(Tensor.data_ptr, params)) if _plain(params) else [0] * len(params)
 
 
 def _versions(params: list[Tensor]) -> list[Any]:
@@ -56,24 +55,32 @@ class Watch:
     def __init__(self) -> None:
         self._params: list[Tensor] = []
         self._marks: _Marks = ()
+        self._plain = True  # no subclass among them
         self._learned: set[Tensor] = set()  # parameters that have required a gradient at some time
 
     def __getstate__(self) -> dict[str, Any]:
         # copies have versions and addresses of their own
-        return {"_params": [], "_marks": (), "_learned": self._learned}
+        return {"_params": [], "_marks": (), "_plain": True, "_learned": self._learned}
 
     def record(self, params: list[Tensor]) -> None:
         """These parameters are as the optimizer left them; nothing is known of others."""
-        self._params, self._marks = params, _marks(params)
+        self._params, self._marks, self._plain = params, _marks(params), _plain(params)
 
     def renew(self) -> None:
         """The recorded parameters have been written by the optimizer, in place."""
-        self._marks = (_versions(self._params), *self._marks[1:])
+        versions = list(map(_version, self._params)) if self._plain else _versions(self._params)
+        self._marks = (versions, *self._marks[1:])
 
     def intact(self, params: list[Tensor]) -> bool:
         """Whether `params`, the very list that was recorded, are as they were, and all require a gradient."""
-        quick = self._marks[:4]
-        return params is self._params and all(map(_required, params)) and _quick_marks(params) == quick
+        if params is not self._params or not all(map(_required, params)):
+            return False
+        versions, places, dtypes, shapes = self._marks[:4]
+        if self._plain:
+            written = list(map(_version, params)) != versions or list(map(Tensor.data_ptr, params)) != places
+        else:
+            written = _versions(params) != versions
+        return not written and list(map(_dtype, params)) == dtypes and list(map(_shape, params)) == shapes
 
     def forget(self) -> None:
         """Nothing is known: whatever the parameters hold next is taken as it is."""
@@ -107,12 +114,17 @@ class Watch:
             if state.get(STEP, 0) == 0:
                 continue
             if release and not p.requires_grad and p in self._learned:
-                state[STEP] = 0
-                state.pop(X_PRIME, None)
+                self.release(state)
                 continue
             if p in written:
                 found.append(p)
         return found
+
+    @staticmethod
+    def release(state: dict[str, Any]) -> None:
+        """A parameter leaves the cycle, and keeps what the model holds."""
+        state[STEP] = 0
+        state.pop(X_PRIME, None)
 
     def _written(self) -> set[Tensor]:
         """The recorded parameters that have been written, and not converted, since."""
