@@ -111,12 +111,16 @@ typedef struct {
 } Row;
 
 /* rounding.mix, on words and vectors of them. */
-#define MIX(w)                                                                                                  \
+#define MIX_BUT_LAST(w)                                                                                         \
     do {                                                                                                        \
         w ^= w >> 16;                                                                                           \
         w *= MIX0;                                                                                              \
         w ^= w >> 15;                                                                                           \
         w *= MIX1;                                                                                              \
+    } while (0)
+#define MIX(w)                                                                                                  \
+    do {                                                                                                        \
+        MIX_BUT_LAST(w);                                                                                        \
         w ^= w >> 16;                                                                                           \
     } while (0)
 
@@ -141,7 +145,9 @@ static uint32_t rounding_key(const Address *address, int64_t parameter, uint32_t
 #define JOIN(a, b) ((U64)_mm512_mask_blend_epi32(0xAAAA, (__m512i)(a), (__m512i)(b)))
 #define SQRT(x) ((F32)_mm512_sqrt_ps((__m512)(x)))
 #define FMA(a, b, c) ((F32)_mm512_fmadd_ps((__m512)(a), (__m512)(b), (__m512)(c)))
-#define PACK(w) ((U16)_mm512_cvtepi32_epi16((__m512i)(w)))
+#define PACK(to, a, b)                                                                                          \
+    (_mm256_storeu_si256((__m256i *)(to), _mm512_cvtepi32_epi16((__m512i)(a))),                                  \
+     _mm256_storeu_si256((__m256i *)(to) + 1, _mm512_cvtepi32_epi16((__m512i)(b))))
 #define UNPACK(h) ((U32)_mm512_cvtepu16_epi32((__m256i)(h)))
 #include "kernel_isa.h"
 
@@ -152,9 +158,9 @@ static uint32_t rounding_key(const Address *address, int64_t parameter, uint32_t
 #define JOIN(a, b) ((U64)_mm256_blend_epi32((__m256i)(a), (__m256i)(b), 0xAA))
 #define SQRT(x) ((F32)_mm256_sqrt_ps((__m256)(x)))
 #define FMA(a, b, c) ((F32)_mm256_fmadd_ps((__m256)(a), (__m256)(b), (__m256)(c)))
-#define PACK(w)                                                                                                 \
-    ((U16)_mm256_castsi256_si128(                                                                               \
-        _mm256_permute4x64_epi64(_mm256_packus_epi32((__m256i)(w), (__m256i)(w)), 0x08)))
+#define PACK(to, a, b)                                                                                          \
+    _mm256_storeu_si256((__m256i *)(to), _mm256_permute4x64_epi64(                                              \
+                                             _mm256_packus_epi32((__m256i)(a), (__m256i)(b)), 0xD8))
 #define UNPACK(h) ((U32)_mm256_cvtepu16_epi32((__m128i)(h)))
 #include "kernel_isa.h"
 
@@ -165,7 +171,11 @@ static uint32_t rounding_key(const Address *address, int64_t parameter, uint32_t
 #define JOIN(a, b) (((a) & 0xFFFFFFFFu) | ((b) & 0xFFFFFFFF00000000u))
 #define SQRT(x) ((F32)_mm_sqrt_ps((__m128)(x)))
 #define FMA(a, b, c) ((a) * (b) + (c))
-#define PACK(w) __builtin_convertvector(w, U16)
+#define PACK(to, a, b)                                                                                          \
+    do {                                                                                                        \
+        U16 packed[2] = {__builtin_convertvector(a, U16), __builtin_convertvector(b, U16)};                     \
+        memcpy(to, packed, sizeof packed);                                                                      \
+    } while (0)
 #define UNPACK(h) __builtin_convertvector(h, U32)
 #include "kernel_isa.h"
 #else
@@ -177,7 +187,11 @@ static uint32_t rounding_key(const Address *address, int64_t parameter, uint32_t
 #define SQRT(x) \
     ((F32){__builtin_sqrtf((x)[0]), __builtin_sqrtf((x)[1]), __builtin_sqrtf((x)[2]), __builtin_sqrtf((x)[3])})
 #define FMA(a, b, c) ((a) * (b) + (c))
-#define PACK(w) __builtin_convertvector(w, U16)
+#define PACK(to, a, b)                                                                                          \
+    do {                                                                                                        \
+        U16 packed[2] = {__builtin_convertvector(a, U16), __builtin_convertvector(b, U16)};                     \
+        memcpy(to, packed, sizeof packed);                                                                      \
+    } while (0)
 #define UNPACK(h) __builtin_convertvector(h, U32)
 #include "kernel_isa.h"
 #endif

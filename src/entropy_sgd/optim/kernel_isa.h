@@ -5,7 +5,8 @@
  *                                            JOIN(a, b) low 32 bits of each lane of a, high ones of b
  *                                            SQRT(x)    square roots of a vector of floats
  *                                            FMA(a, b, c)  a b + c, in one rounding where the set can
- *                                            PACK(w)    words below 2^16 as 16-bit ones, and UNPACK(h) back
+ *                                            PACK(to, a, b)  stores words below 2^16 as 16-bit ones
+ *                                            UNPACK(h)  16-bit words as 32-bit ones
  *
  * The noise is noise.py's, bit for bit: the same operations in the same order, none contracted. The update may
  * differ from the torch path by rounding. */
@@ -26,26 +27,39 @@ typedef uint16_t NAME(u16) __attribute__((vector_size(BYTES / 2)));
 #define F32 NAME(f32)
 #define U16 NAME(u16)
 
-/* noise.box_muller: LANES pairs of words to LANES pairs of normals. */
-TARGET INLINE void NAME(box_muller)(U32 w0, U32 w1, float *z0, float *z1)
-{
-    I32 bits = (I32)__builtin_convertvector((I32)((w0 >> 1) | 1), F32);
-    I32 exponent = (bits - SQRT_HALF_BITS) & EXPONENT; /* times 2^23, which LN2 is divided by */
-    F32 m = (F32)(bits - exponent);
-    F32 s = (m - 1.0f) / (m + 1.0f);
-    F32 s2 = s * s;
-    F32 log_m = ((s2 * LOG1 + LOG0) * s2 + 2.0f) * s;
-    F32 minus_log_u = __builtin_convertvector((31 << 23) - exponent, F32) * (LN2 * 0x1p-23f) - log_m;
-    F32 r = SQRT(minus_log_u);
+#define PASSES (BLOCKS / LANES) /* in each, LANES blocks of four words */
+#define TOGETHER (PASSES > 1 ? 4 : 2)
+#define ALL _Pragma("GCC unroll 4") for (int i = 0; i < TOGETHER; i++)
 
-    F32 phi = __builtin_convertvector((I32)(w1 << 2), F32) * ANGLE;
-    F32 y = phi * phi;
-    F32 sine = (((y * SIN2 + SIN1) * y + SIN0) * y + 1.0f) * phi;
-    F32 cosine = ((y * COS2 + COS1) * y + COS0) * y + 1.0f;
-    U32 a = (U32)((cosine - sine) * r) ^ (w1 & SIGN);
-    U32 b = (U32)((cosine + sine) * r) ^ ((w1 << 1) & SIGN);
-    memcpy(z0, &a, BYTES);
-    memcpy(z1, &b, BYTES);
+/* noise.box_muller: TOGETHER times LANES pairs of words, pair i in words[2 i] and words[2 i + 1], to as many pairs of
+ * normals. They go side by side, operation by operation: alone, each would mostly wait for its own results. */
+TARGET INLINE void NAME(box_muller)(const U32 *words, float *z)
+{
+    I32 bits[TOGETHER], exponent[TOGETHER];
+    F32 m[TOGETHER], s[TOGETHER], s2[TOGETHER], log_m[TOGETHER], minus_log_u[TOGETHER], r[TOGETHER];
+    F32 phi[TOGETHER], y[TOGETHER], sine[TOGETHER], cosine[TOGETHER];
+    ALL bits[i] = (I32)__builtin_convertvector((I32)((words[2 * i] >> 1) | 1), F32);
+    ALL exponent[i] = (bits[i] - SQRT_HALF_BITS) & EXPONENT; /* times 2^23, which LN2 is divided by */
+    ALL m[i] = (F32)(bits[i] - exponent[i]);
+    ALL s[i] = (m[i] - 1.0f) / (m[i] + 1.0f);
+    ALL minus_log_u[i] = __builtin_convertvector((31 << 23) - exponent[i], F32) * (LN2 * 0x1p-23f);
+    ALL phi[i] = __builtin_convertvector((I32)(words[2 * i + 1] << 2), F32) * ANGLE;
+    ALL y[i] = phi[i] * phi[i];
+    ALL sine[i] = (((y[i] * SIN2 + SIN1) * y[i] + SIN0) * y[i] + 1.0f) * phi[i];
+    ALL cosine[i] = ((y[i] * COS2 + COS1) * y[i] + COS0) * y[i] + 1.0f;
+    ALL s2[i] = s[i] * s[i];
+    ALL log_m[i] = ((s2[i] * LOG1 + LOG0) * s2[i] + 2.0f) * s[i];
+    ALL minus_log_u[i] = minus_log_u[i] - log_m[i];
+    ALL r[i] = SQRT(minus_log_u[i]);
+    ALL
+    {
+        const U32 w1 = words[2 * i + 1];
+        const U32 a = (U32)((cosine[i] - sine[i]) * r[i]) ^ (w1 & SIGN);
+        const U32 b = (U32)((cosine[i] + sine[i]) * r[i]) ^ ((w1 << 1) & SIGN);
+        float *first = z + i / 2 * LANES + i % 2 * 2 * BLOCKS;
+        memcpy(first, &a, BYTES);
+        memcpy(first + BLOCKS, &b, BYTES);
+    }
 }
 
 /* What the rounds of Philox add to the words, the same for all blocks of a parameter. The first round meets the
@@ -82,7 +96,7 @@ TARGET INLINE void NAME(philox)(U32 *words, const NAME(keys) *keys, int64_t tile
     for (int i = 0; i < LANES / 2; i++)
         even[i] = (uint64_t)(2 * i);
 #pragma GCC unroll 4
-    for (int pass = 0; pass < BLOCKS / LANES; pass++) {
+    for (int pass = 0; pass < PASSES; pass++) {
         const U64 block = even + (uint64_t)(tile * BLOCKS + pass * LANES);
         U64 a3 = MUL(block, m0), b3 = MUL(block + 1, m0);
         U64 a1 = MUL((a3 >> 32) ^ keys->first2, m1), b1 = MUL((b3 >> 32) ^ keys->first2, m1);
@@ -111,14 +125,11 @@ TARGET INLINE void NAME(philox)(U32 *words, const NAME(keys) *keys, int64_t tile
 TARGET INLINE void NAME(normals)(float *restrict z, const U32 *words)
 {
 #pragma GCC unroll 4
-    for (int pass = 0; pass < BLOCKS / LANES; pass++) {
-        float *first = z + pass * LANES;
-        NAME(box_muller)(words[4 * pass], words[4 * pass + 1], first, first + BLOCKS);
-        NAME(box_muller)(words[4 * pass + 2], words[4 * pass + 3], first + 2 * BLOCKS, first + 3 * BLOCKS);
-    }
+    for (int pass = 0; pass < PASSES; pass += TOGETHER / 2)
+        NAME(box_muller)(words + 4 * pass, z + pass * LANES);
 }
 
-#define WORDS (4 * BLOCKS / LANES) /* vectors of words in a tile */
+#define WORDS (4 * PASSES) /* vectors of words in a tile */
 
 TARGET INLINE F32 NAME(load)(const float *from)
 {
@@ -142,16 +153,18 @@ TARGET INLINE F32 NAME(load_state)(const void *from, int j, int half)
     return (F32)(UNPACK(value) << 16);
 }
 
-/* rounding.to_bfloat16 where `half`. */
-TARGET INLINE void NAME(store_state)(void *to, int j, F32 value, U32 bits, int half)
+/* Twice LANES elements of a state; rounding.to_bfloat16, with `bits` below 2^16, where `half`. */
+TARGET INLINE void NAME(store_states)(void *to, int j, const F32 *value, const U32 *bits, int half)
 {
     if (!half) {
-        NAME(store)((float *)to + j, value);
+        NAME(store)((float *)to + j, value[0]);
+        NAME(store)((float *)to + j + LANES, value[1]);
         return;
     }
-    U32 rounded = ((U32)value + (bits & 0xFFFFu)) | (U32)(value != value); /* a NaN becomes all ones, a NaN */
-    U16 packed = PACK(rounded >> 16);
-    memcpy((uint16_t *)to + j, &packed, BYTES / 2);
+    U32 rounded[2];
+    for (int i = 0; i < 2; i++) /* a NaN becomes all ones, a NaN */
+        rounded[i] = (((U32)value[i] + bits[i]) | (U32)(value[i] != value[i])) >> 16;
+    PACK((uint16_t *)to + j, rounded[0], rounded[1]);
 }
 
 /* Tiles `from` to `to` of one parameter's noise. */
@@ -175,6 +188,9 @@ TARGET static void NAME(gaussian)(const Address *address, int64_t parameter, int
 #undef NAME
 #undef LANES
 #undef WORDS
+#undef PASSES
+#undef TOGETHER
+#undef ALL
 #undef U64
 #undef U32
 #undef I32

@@ -9,35 +9,47 @@ TARGET INLINE void NAME(update)(const Step *s, const Row *row, const float *z, u
     const F32 zero = {0}, gamma = zero + s->gamma, sign = zero + s->sign, decay = zero + s->weight_decay;
     const F32 m = zero + s->inner_momentum, minus_lr = zero - s->inner_lr, scale = zero + s->noise_scale;
     const F32 beta = zero + (1.0f - s->alpha);
+    float *const x_prime = row->x_prime; /* loaded once: what is stored below might be the row for all GCC knows */
+    const float *const gradient = row->gradient, *const centre = row->x;
+    void *const means = row->mu, *const momenta = row->v;
     U32 element = {0};
     for (int i = 0; i < LANES; i++)
         element[i] = (uint32_t)i;
     element += low;
     F32 lanes[BLOCKS / LANES];
     memcpy(lanes, sums, sizeof lanes);
-#pragma GCC unroll 16
-    for (int j = 0; j < TILE; j += LANES) {
-        U32 bits = {0};
-        if (half) {
-            bits = (element + (uint32_t)j) ^ key;
-            MIX(bits);
+#pragma GCC unroll 8
+    for (int j = 0; j < TILE; j += 2 * LANES) { /* two vectors at a time, which a store of 16-bit states takes */
+        U32 upper[2], lower[2];
+        F32 v[2], mu[2];
+#pragma GCC unroll 2
+        for (int i = 0; i < 2; i++) {
+            const int at = j + i * LANES;
+            if (half) {
+                U32 bits = (element + (uint32_t)at) ^ key;
+                MIX_BUT_LAST(bits);
+                upper[i] = bits >> 16, lower[i] = (bits ^ upper[i]) & 0xFFFFu; /* the last step, and the halves */
+            }
+            F32 w = NAME(load)(x_prime + at), x = NAME(load)(centre + at);
+            F32 dx = FMA(w - x, gamma, FMA(NAME(load)(gradient + at), sign, w * decay)); /* line 4 */
+            F32 d = dx;
+            if (momentum) {
+                v[i] = FMA(NAME(load_state)(momenta, at, half), m, dx);
+                d = nesterov ? FMA(v[i], m, dx) : v[i];
+            }
+            w = FMA(NAME(load)(z + at), scale, FMA(d, minus_lr, w)); /* line 5 */
+            NAME(store)(x_prime + at, w);
+            if (mean) { /* line 6, of mu - x where half */
+                F32 newest = half ? w - x : w;
+                mu[i] = FMA(NAME(load_state)(means, at, half) - newest, beta, newest);
+            }
+            F32 *sum = &lanes[at / LANES % (BLOCKS / LANES)];
+            *sum = FMA(w - x, w - x, *sum);
         }
-        F32 w = NAME(load)(row->x_prime + j), x = NAME(load)(row->x + j);
-        F32 dx = FMA(w - x, gamma, FMA(NAME(load)(row->gradient + j), sign, w * decay)); /* line 4 */
-        F32 d = dx;
-        if (momentum) {
-            F32 v = FMA(NAME(load_state)(row->v, j, half), m, dx);
-            NAME(store_state)(row->v, j, v, bits >> 16, half);
-            d = nesterov ? FMA(v, m, dx) : v;
-        }
-        w = FMA(NAME(load)(z + j), scale, FMA(d, minus_lr, w)); /* line 5 */
-        NAME(store)(row->x_prime + j, w);
-        if (mean) { /* line 6, of mu - x where half */
-            F32 newest = half ? w - x : w;
-            F32 mu = FMA(NAME(load_state)(row->mu, j, half) - newest, beta, newest);
-            NAME(store_state)(row->mu, j, mu, bits, half);
-        }
-        lanes[j / LANES % (BLOCKS / LANES)] = FMA(w - x, w - x, lanes[j / LANES % (BLOCKS / LANES)]);
+        if (momentum)
+            NAME(store_states)(momenta, j, v, upper, half);
+        if (mean)
+            NAME(store_states)(means, j, mu, lower, half);
     }
     memcpy(sums, lanes, sizeof lanes);
 }
