@@ -51,7 +51,8 @@ def add(
     """`vector` and `scales[0] a + scales[1] b` of the parameters `owners`, with these `indices`.
 
     Returns:
-        the sum, and the squared norm of what was added; both take in the slices of all ranks.
+        the sum, which may be `vector` itself, and the squared norm of what was added; both take in the slices
+        of all ranks.
     """
     exact = vector.dtype is torch.float64 or len(vector) != sketch.BUCKETS
     params = [p for group in groups for p in group["params"]] if exact else []
@@ -59,7 +60,8 @@ def add(
         vector = torch.nn.functional.pad(vector, (0, sum(map(_numel, params)) - len(vector)))
     square = None
     for (group, device), members in _by_device(owners, b).items():
-        part = torch.zeros_like(vector, device=device)
+        alone = group is None and device == vector.device
+        part = vector if alone else torch.zeros_like(vector, device=device)
         spans = [Span(indices[i], sharding.offset(owners[i]), b[i].numel()) for i in members]
         first, second = [a[i] for i in members] if a else [], [b[i] for i in members]
         if exact:
@@ -69,7 +71,8 @@ def add(
         if group is not None:
             torch.distributed.all_reduce(part, group=group)
             torch.distributed.all_reduce(added, group=group)
-        vector = vector + part.to(vector.device)
+        if not alone:
+            vector = vector + part.to(vector.device)
         square = added.to(vector.device) if square is None else square + added.to(vector.device)
     return vector, torch.zeros((), device=vector.device) if square is None else square
 

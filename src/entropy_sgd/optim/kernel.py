@@ -117,14 +117,15 @@ def serves(
         return False
     numel = list(map(Tensor.numel, params))
     return (
-        _plain(params, numel, torch.float32)
-        and _plain(gradients, numel, torch.float32)
-        and _plain(x, numel, torch.float32)
-        and all(_plain(tensors, numel, dtype) for tensors in states)
+        plain(params, numel, torch.float32)
+        and plain(gradients, numel, torch.float32)
+        and plain(x, numel, torch.float32)
+        and all(plain(tensors, numel, dtype) for tensors in states)
     )
 
 
-def _plain(tensors: Sequence[Tensor], numel: list[int], dtype: torch.dtype) -> bool:
+def plain(tensors: Sequence[Tensor], numel: list[int], dtype: torch.dtype) -> bool:
+    """Whether the kernels can work on these tensors, of these sizes."""
     return (
         set(map(type, tensors)) <= PLAIN
         and set(map(_kind, tensors)) <= {(dtype, True, torch.strided)}
@@ -209,7 +210,7 @@ class Plan:
 
     def reads(self, gradient: Sequence[Tensor]) -> bool:
         """Whether the kernel can read these gradients, which change from step to step."""
-        return _plain(gradient, self.numel[: self.count], torch.float32)
+        return plain(gradient, self.numel[: self.count], torch.float32)
 
     def step(
         self,

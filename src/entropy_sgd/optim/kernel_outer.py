@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from entropy_sgd.optim import kernel
-from entropy_sgd.optim.kernel import PLAIN, TILE, Step, address, loaded, parallel
+from entropy_sgd.optim.kernel import TILE, Step, address, loaded, parallel
 
 
 class _Outer(ctypes.Structure):
@@ -104,11 +104,11 @@ def outer_step_(
 
 def sketches(a: Sequence[Tensor], b: Sequence[Tensor]) -> bool:
     """Whether `sketch_` can read these tensors."""
-    plain = all(type(t) in PLAIN and t.is_cpu and t.is_contiguous() and not t.is_neg() for t in (*a, *b))
-    dtypes = {t.dtype for t in a} <= {torch.float32}
-    return (
-        plain and dtypes and len({t.dtype for t in b}) == 1 and b[0].dtype in (torch.float32, torch.bfloat16)
-    ) and kernel.library() is not None
+    dtype = b[0].dtype
+    if not (b[0].is_cpu and dtype in (torch.float32, torch.bfloat16) and kernel.library() is not None):
+        return False
+    numel = list(map(Tensor.numel, b))
+    return kernel.plain(b, numel, dtype) and (not a or kernel.plain(a, numel, torch.float32))
 
 
 def sketch_(

@@ -30,15 +30,16 @@ def displacement(
     vector = torch.zeros_like(like)
     indices = {p: i for i, p in enumerate(p for group in groups for p in group["params"])}
     square = torch.zeros((), dtype=torch.float64, device=vector.device)
-    for name in (MU, AWAY, None):
-        chosen = [(p, state) for _, p, state in members if _mean(state) == name]
-        if chosen:
-            params = [p for p, _ in chosen]
-            x = [] if name == AWAY else real([state[X] for _, state in chosen])
-            mean = real(params if name is None else [state[name] for _, state in chosen])
-            places = [indices[p] for p in params]
-            vector, added = angle.add(vector, x, mean, (1.0, -1.0), params, places, groups, seed, t)
-            square += added
+    by_mean: dict[str | None, list[tuple[Tensor, State]]] = {}
+    for _, p, state in members:
+        by_mean.setdefault(_mean(state), []).append((p, state))
+    for name, chosen in by_mean.items():
+        params = [p for p, _ in chosen]
+        x = [] if name == AWAY else real([state[X] for _, state in chosen])
+        mean = real(params if name is None else [state[name] for _, state in chosen])
+        places = [indices[p] for p in params]
+        vector, added = angle.add(vector, x, mean, (1.0, -1.0), params, places, groups, seed, t)
+        square += added
     return vector, square
 
 
@@ -161,7 +162,7 @@ def _call(outer: OuterOptimizer, members: list[Member], gamma: float) -> tuple[A
     lists = [means] if means else []
     if kernel.serves(params, params, xs, lists):
         module = kernel_outer
-        fits = kernel._plain([b for _, b in there], [p.numel() for p, _ in there], torch.float32)
+        fits = kernel.plain([b for _, b in there], [p.numel() for p, _ in there], torch.float32)
     elif triton_step.serves(params, params, (xs, *lists)):
         module = triton_step
         fits = all(b.is_contiguous() and b.dtype is torch.float32 and b.shape == p.shape for p, b in there)
