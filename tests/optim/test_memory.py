@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import sys
+import weakref
 
 import pytest
 import torch
@@ -197,6 +198,18 @@ def test_float32_states_of_other_weights_are_refused(dtype):
     with pytest.raises(ValueError, match=rf"float32 is for parameters of float32 and bfloat16, got {dtype}"):
         EntropySGD([nn.Parameter(torch.ones(3, dtype=dtype))], state_dtype=torch.float32)
     EntropySGD([nn.Parameter(torch.ones(3, dtype=torch.bfloat16))], state_dtype=torch.float32)
+
+
+@pytest.mark.parametrize("options", [{}, {"fused": False}, {"foreach": False}, {"inner": torch.optim.SGD}])
+def test_no_gradient_outlives_zero_grad(options):
+    p = nn.Parameter(torch.ones(5000))
+    optimizer = EntropySGD([p], L=3, **options)
+    for _ in range(7):
+        p.grad = torch.ones(5000)
+        gradient = weakref.ref(p.grad)
+        optimizer.step()
+        optimizer.zero_grad()
+        assert gradient() is None
 
 
 # ---- the outer update in one pass ----

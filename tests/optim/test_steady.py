@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 
 import pytest
@@ -72,19 +73,29 @@ def evaluate(params: list[torch.nn.Parameter], optimizer: EntropySGD) -> None:
 CHANGES = [write, another_address, freeze, no_gradient, sparse, another_group, another_state, load, evaluate]
 
 
-def test_holds_within_a_cycle():
-    params, optimizer = stepped()
+@pytest.mark.parametrize("steps", [1, 3, 10, 11])  # 10 are a cycle
+def test_holds_from_step_to_step(steps: int):
+    _, optimizer = stepped(steps)
     assert holds(optimizer)
-    for _ in range(7):  # to the cycle's end
-        step(params, optimizer)
-    assert not holds(optimizer)
 
 
+@pytest.mark.parametrize("steps", [3, 10])
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
-def test_breaks_with_any_change(change: Change):
-    params, optimizer = stepped()
+def test_breaks_with_any_change(change: Change, steps: int):
+    params, optimizer = stepped(steps)
     change(params, optimizer)
     assert not holds(optimizer)
+
+
+@pytest.mark.parametrize("change", [write, another_address], ids=lambda change: change.__name__)
+def test_weights_written_between_two_cycles_are_the_new_x(change: Change):
+    params, optimizer = stepped(10)
+    change(params, optimizer)
+    x = [p.detach().clone() for p in params]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        step(params, optimizer)
+    assert all(torch.equal(optimizer.state[p]["entropy_x"], w) for p, w in zip(params, x, strict=True))
 
 
 def test_an_optimizer_inside_may_rebind_its_weights():

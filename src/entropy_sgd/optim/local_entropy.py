@@ -262,6 +262,7 @@ class LocalEntropy(Saving):
         if steady is None or not steady.holds(self.param_groups, self.state, self._watch):
             steady = self._steady = None
             self._notice()
+        if common["inner_step"] == 0 or steady is None:
             for group in self.param_groups:
                 if (message := annealing.misread(group, self.defaults.get("momentum"))) is not None:
                     self._warn_once("scheduler", message)
@@ -276,23 +277,20 @@ class LocalEntropy(Saving):
             if whole:
                 self._update()
         if stepped:
-            if whole:
-                self._steady = None
-                self._watch.record(self._taking_part())
-            elif steady is not None and self._inner is None:
-                self._watch.renew()
-            elif steady is not None:  # a torch optimizer inside may give a parameter another address
-                self._watch.record(steady.params)
-            else:
+            if steady is None:
                 self._settle()
+            elif self._inner is None and not whole:
+                self._watch.renew()
+            else:  # another optimizer may have given a parameter another address
+                self._watch.record(steady.params)
             self._scheduled = [scheduled(group) for group in self.param_groups]
         return loss
 
     def _settle(self) -> None:
-        """After a step inside a cycle: the next one may find all as it is now."""
+        """After a step: the next one may find all as it is now."""
         steady = Steady(self.param_groups, self.state, self._buckets)
         taking_part = self._taking_part()
-        if set(taking_part) == set(steady.params):
+        if set(taking_part) <= set(steady.params):
             self._steady, taking_part = steady, steady.params
         self._watch.record(taking_part)
 

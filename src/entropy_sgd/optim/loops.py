@@ -75,6 +75,11 @@ class Loops(HeldWeights):
             self._steady = None
             self._watch.record(self._taking_part())  # what was written here is no one else's
             raise
+        finally:  # zero_grad() frees the gradients
+            for bucket in buckets:
+                bucket.gradient = []
+            if steady is not None:
+                steady.gradients = []
         distance_sq: Any = 0.0
         for distance, gradient in sums:  # on one device, though the parameters may be spread over several
             device = buckets[0].device

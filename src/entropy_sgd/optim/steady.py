@@ -1,6 +1,6 @@
 """Whether a step finds everything as the last one left it.
 
-Within a cycle nothing changes but the gradients and numbers in the groups. A few comparisons of lists tell
+From step to step nothing changes but the gradients and numbers in the groups. A few comparisons of lists tell
 so, and spare a step the search for who takes part: half of its time for a small network.
 """
 
@@ -17,12 +17,12 @@ from entropy_sgd.optim.watch import Watch
 
 
 class Steady:
-    """The groups, states and parameters of a step inside a cycle.
+    """The groups, states and parameters of a step.
 
     Args:
         groups: of the optimizer.
         state: of the optimizer.
-        buckets: of the step; all their parameters are inside the cycle, and no others.
+        buckets: of the step; no other parameters are inside the cycle.
     """
 
     def __init__(self, groups: list[dict[str, Any]], state: dict[Tensor, Any], buckets: list[Bucket]) -> None:
