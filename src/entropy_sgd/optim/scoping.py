@@ -304,10 +304,7 @@ def evaluate(schedule: Schedule, t: int, name: str = "gamma") -> float:
 
 def checked(gamma: float, schedule: Schedule, t: int, name: str = "gamma") -> float:
     """`gamma`, which `schedule` gave after `t` outer updates; refused unless it is a finite number >= 0."""
-    if (
-        type(gamma) is not float or not 0.0 <= gamma < math.inf
-    ):  # the message takes longer to write than all else
-        arguments.number(
-            f"{name} at outer step {t} (from {schedule!r}; a `maximum` bounds a schedule)", gamma
-        )
+    if type(gamma) is not float or not 0.0 <= gamma < math.inf:  # to write the message takes long
+        what = f"{name} at outer step {t} (from {schedule!r}; a `maximum` bounds a schedule)"
+        arguments.number(what, gamma)
     return float(gamma)
