@@ -49,8 +49,6 @@
 
 #define CHUNK 256 /* tiles: 16,384 elements, 5 arrays of which fill a third of a megabyte */
 
-#define AHEAD 512 /* elements to prefetch before their turn: measured best among 256, 512 and 1,024 */
-
 #define INLINE static inline __attribute__((always_inline))
 
 /* Where a draw stands; element and parameter complete it. */
@@ -138,61 +136,103 @@ static uint32_t rounding_key(const Address *address, int64_t parameter, uint32_t
 }
 
 #if defined(__x86_64__)
+/* Places of 16-bit words in a register of 64 bytes: the upper halves of the 32-bit words of two registers; and which
+ * word comes into the upper half of each 32-bit word (the lower ones are masked out). */
+typedef uint16_t Places __attribute__((vector_size(64)));
+static const Places upper_halves = {1,  3,  5,  7,  9,  11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31,
+                                    33, 35, 37, 39, 41, 43, 45, 47, 49, 51, 53, 55, 57, 59, 61, 63};
+static const Places first_words = {0, 0, 0, 1, 0, 2,  0, 3,  0, 4,  0, 5,  0, 6,  0, 7,
+                                   0, 8, 0, 9, 0, 10, 0, 11, 0, 12, 0, 13, 0, 14, 0, 15};
+static const Places last_words = {0, 16, 0, 17, 0, 18, 0, 19, 0, 20, 0, 21, 0, 22, 0, 23,
+                                  0, 24, 0, 25, 0, 26, 0, 27, 0, 28, 0, 29, 0, 30, 0, 31};
+#define HIGH_WORDS 0xAAAAAAAA
+
 #define SUFFIX _avx512
 #define TARGET __attribute__((target("avx512f,avx512dq,avx512bw,avx512vl,prefer-vector-width=512")))
 #define BYTES 64
 #define MUL(a, b) ((U64)_mm512_mul_epu32((__m512i)(a), (__m512i)(b)))
-#define JOIN(a, b) ((U64)_mm512_mask_blend_epi32(0xAAAA, (__m512i)(a), (__m512i)(b)))
+#define UPPER(a, b) ((U64)_mm512_mask_movehdup_ps((__m512)(b), 0x5555, (__m512)(a)))
+#define LOWER(a, b) ((U64)_mm512_mask_moveldup_ps((__m512)(a), 0xAAAA, (__m512)(b)))
 #define SQRT(x) ((F32)_mm512_sqrt_ps((__m512)(x)))
 #define FMA(a, b, c) ((F32)_mm512_fmadd_ps((__m512)(a), (__m512)(b), (__m512)(c)))
+#define ADD(x, bits)                                                                                            \
+    ((U32)_mm512_mask_add_epi32(_mm512_set1_epi32(-1), _mm512_cmp_ps_mask((__m512)(x), (__m512)(x), _CMP_ORD_Q), \
+                                (__m512i)(x), (__m512i)(bits)))
 #define PACK(to, a, b)                                                                                          \
-    (_mm256_storeu_si256((__m256i *)(to), _mm512_cvtepi32_epi16((__m512i)(a))),                                  \
-     _mm256_storeu_si256((__m256i *)(to) + 1, _mm512_cvtepi32_epi16((__m512i)(b))))
-#define UNPACK(h) ((U32)_mm512_cvtepu16_epi32((__m256i)(h)))
+    _mm512_storeu_si512(to, _mm512_permutex2var_epi16((__m512i)(a), (__m512i)upper_halves, (__m512i)(b)))
+#define UNPACK(words, from)                                                                                     \
+    do {                                                                                                        \
+        const __m512i both = _mm512_loadu_si512(from);                                                          \
+        (words)[0] = (U32)_mm512_maskz_permutexvar_epi16(HIGH_WORDS, (__m512i)first_words, both);                  \
+        (words)[1] = (U32)_mm512_maskz_permutexvar_epi16(HIGH_WORDS, (__m512i)last_words, both);                 \
+    } while (0)
 #include "kernel_isa.h"
 
 #define SUFFIX _avx2
 #define TARGET __attribute__((target("avx2,fma")))
 #define BYTES 32
 #define MUL(a, b) ((U64)_mm256_mul_epu32((__m256i)(a), (__m256i)(b)))
-#define JOIN(a, b) ((U64)_mm256_blend_epi32((__m256i)(a), (__m256i)(b), 0xAA))
+#define UPPER(a, b) ((U64)_mm256_blend_epi32((__m256i)((a) >> 32), (__m256i)(b), 0xAA))
+#define LOWER(a, b) ((U64)_mm256_blend_epi32((__m256i)(a), (__m256i)((b) << 32), 0xAA))
 #define SQRT(x) ((F32)_mm256_sqrt_ps((__m256)(x)))
 #define FMA(a, b, c) ((F32)_mm256_fmadd_ps((__m256)(a), (__m256)(b), (__m256)(c)))
+#define ADD(x, bits) (((U32)(x) + (bits)) | (U32)((x) != (x)))
 #define PACK(to, a, b)                                                                                          \
     _mm256_storeu_si256((__m256i *)(to), _mm256_permute4x64_epi64(                                              \
-                                             _mm256_packus_epi32((__m256i)(a), (__m256i)(b)), 0xD8))
-#define UNPACK(h) ((U32)_mm256_cvtepu16_epi32((__m128i)(h)))
+                                             _mm256_packus_epi32((__m256i)((a) >> 16), (__m256i)((b) >> 16)), 0xD8))
+#define UNPACK(words, from)                                                                                     \
+    do {                                                                                                        \
+        const __m128i *const halves = (const __m128i *)(from);                                                  \
+        (words)[0] = (U32)_mm256_cvtepu16_epi32(_mm_loadu_si128(halves)) << 16;                                 \
+        (words)[1] = (U32)_mm256_cvtepu16_epi32(_mm_loadu_si128(halves + 1)) << 16;                             \
+    } while (0)
 #include "kernel_isa.h"
 
 #define SUFFIX _base
 #define TARGET
 #define BYTES 16
 #define MUL(a, b) ((U64)_mm_mul_epu32((__m128i)(a), (__m128i)(b)))
-#define JOIN(a, b) (((a) & 0xFFFFFFFFu) | ((b) & 0xFFFFFFFF00000000u))
+#define UPPER(a, b) (((a) >> 32) | ((b) & 0xFFFFFFFF00000000u))
+#define LOWER(a, b) (((a) & 0xFFFFFFFFu) | ((b) << 32))
 #define SQRT(x) ((F32)_mm_sqrt_ps((__m128)(x)))
 #define FMA(a, b, c) ((a) * (b) + (c))
+#define ADD(x, bits) (((U32)(x) + (bits)) | (U32)((x) != (x)))
 #define PACK(to, a, b)                                                                                          \
     do {                                                                                                        \
-        U16 packed[2] = {__builtin_convertvector(a, U16), __builtin_convertvector(b, U16)};                     \
+        U16 packed[2] = {__builtin_convertvector((a) >> 16, U16), __builtin_convertvector((b) >> 16, U16)};     \
         memcpy(to, packed, sizeof packed);                                                                      \
     } while (0)
-#define UNPACK(h) __builtin_convertvector(h, U32)
+#define UNPACK(words, from)                                                                                     \
+    do {                                                                                                        \
+        U16 packed[2];                                                                                          \
+        memcpy(packed, from, sizeof packed);                                                                    \
+        (words)[0] = __builtin_convertvector(packed[0], U32) << 16;                                             \
+        (words)[1] = __builtin_convertvector(packed[1], U32) << 16;                                             \
+    } while (0)
 #include "kernel_isa.h"
 #else
 #define SUFFIX _base
 #define TARGET
 #define BYTES 16
 #define MUL(a, b) (((a) & 0xFFFFFFFFu) * ((b) & 0xFFFFFFFFu))
-#define JOIN(a, b) (((a) & 0xFFFFFFFFu) | ((b) & 0xFFFFFFFF00000000u))
+#define UPPER(a, b) (((a) >> 32) | ((b) & 0xFFFFFFFF00000000u))
+#define LOWER(a, b) (((a) & 0xFFFFFFFFu) | ((b) << 32))
 #define SQRT(x) \
     ((F32){__builtin_sqrtf((x)[0]), __builtin_sqrtf((x)[1]), __builtin_sqrtf((x)[2]), __builtin_sqrtf((x)[3])})
 #define FMA(a, b, c) ((a) * (b) + (c))
+#define ADD(x, bits) (((U32)(x) + (bits)) | (U32)((x) != (x)))
 #define PACK(to, a, b)                                                                                          \
     do {                                                                                                        \
-        U16 packed[2] = {__builtin_convertvector(a, U16), __builtin_convertvector(b, U16)};                     \
+        U16 packed[2] = {__builtin_convertvector((a) >> 16, U16), __builtin_convertvector((b) >> 16, U16)};     \
         memcpy(to, packed, sizeof packed);                                                                      \
     } while (0)
-#define UNPACK(h) __builtin_convertvector(h, U32)
+#define UNPACK(words, from)                                                                                     \
+    do {                                                                                                        \
+        U16 packed[2];                                                                                          \
+        memcpy(packed, from, sizeof packed);                                                                    \
+        (words)[0] = __builtin_convertvector(packed[0], U32) << 16;                                             \
+        (words)[1] = __builtin_convertvector(packed[1], U32) << 16;                                             \
+    } while (0)
 #include "kernel_isa.h"
 #endif
 

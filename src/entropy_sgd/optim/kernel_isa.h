@@ -1,12 +1,15 @@
 /* All the kernels for one instruction set; the noise is here. kernel.c includes this file once for each, with
  *
  *   SUFFIX   appended to every name          TARGET     the function attribute that enables the set
- *   BYTES    width of a vector register      MUL(a, b)  product of the low 32 bits of 64-bit lanes
- *                                            JOIN(a, b) low 32 bits of each lane of a, high ones of b
- *                                            SQRT(x)    square roots of a vector of floats
- *                                            FMA(a, b, c)  a b + c, in one rounding where the set can
- *                                            PACK(to, a, b)  stores words below 2^16 as 16-bit ones
- *                                            UNPACK(h)  16-bit words as 32-bit ones
+ *   BYTES    width of a vector register
+ *
+ *   MUL(a, b)           product of the low 32 bits of 64-bit lanes
+ *   UPPER(a, b)         high 32 bits of each lane of a, then those of b; LOWER(a, b) the low ones
+ *   SQRT(x)             square roots of a vector of floats
+ *   FMA(a, b, c)        a b + c, in one rounding where the set can
+ *   ADD(x, bits)        the bits of the floats x plus `bits`, all ones for a NaN
+ *   PACK(to, a, b)      stores the upper halves of 32-bit words as 16-bit ones
+ *   UNPACK(words, from) loads 16-bit words into the upper halves of two vectors of 32-bit ones
  *
  * The noise is noise.py's, bit for bit: the same operations in the same order, none contracted. The update may
  * differ from the torch path by rounding. */
@@ -28,7 +31,8 @@ typedef uint16_t NAME(u16) __attribute__((vector_size(BYTES / 2)));
 #define U16 NAME(u16)
 
 #define PASSES (BLOCKS / LANES) /* in each, LANES blocks of four words */
-#define TOGETHER (PASSES > 1 ? 4 : 2)
+#define GROUP (LANES == BLOCKS ? 2 : 1) /* tiles whose noise is made together: two where a pass makes a whole one */
+#define TOGETHER 4
 #define ALL _Pragma("GCC unroll 4") for (int i = 0; i < TOGETHER; i++)
 
 /* noise.box_muller: TOGETHER times LANES pairs of words, pair i in words[2 i] and words[2 i + 1], to as many pairs of
@@ -56,7 +60,7 @@ TARGET INLINE void NAME(box_muller)(const U32 *words, float *z)
         const U32 w1 = words[2 * i + 1];
         const U32 a = (U32)((cosine[i] - sine[i]) * r[i]) ^ (w1 & SIGN);
         const U32 b = (U32)((cosine[i] + sine[i]) * r[i]) ^ ((w1 << 1) & SIGN);
-        float *first = z + i / 2 * LANES + i % 2 * 2 * BLOCKS;
+        float *first = z + i / 2 * (GROUP == 1 ? LANES : TILE) + i % 2 * 2 * BLOCKS;
         memcpy(first, &a, BYTES);
         memcpy(first + BLOCKS, &b, BYTES);
     }
@@ -87,8 +91,11 @@ TARGET static void NAME(expand)(NAME(keys) *keys, const Address *address, int64_
     }
 }
 
-/* The words of the 16 Philox blocks of one tile: words[4 pass + i] are words i of LANES blocks. Even blocks run in
- * the a's and odd ones in the b's, one in each 64-bit lane, whose upper half holds rubbish that MUL does not read. */
+/* The words of the Philox blocks of GROUP tiles: words[4 pass + i] are words i of LANES blocks. Each chain runs the
+ * even or the odd ones of LANES blocks, one in each 64-bit lane, whose upper half holds rubbish that MUL does not
+ * read. */
+#define CHAINS (2 * GROUP)
+#define EACH _Pragma("GCC unroll 4") for (int c = 0; c < CHAINS; c++)
 TARGET INLINE void NAME(philox)(U32 *words, const NAME(keys) *keys, int64_t tile)
 {
     const U64 zero = {0}, m0 = zero + MULTIPLIER0, m1 = zero + MULTIPLIER1;
@@ -96,40 +103,43 @@ TARGET INLINE void NAME(philox)(U32 *words, const NAME(keys) *keys, int64_t tile
     for (int i = 0; i < LANES / 2; i++)
         even[i] = (uint64_t)(2 * i);
 #pragma GCC unroll 4
-    for (int pass = 0; pass < PASSES; pass++) {
+    for (int pass = 0; pass < GROUP * PASSES; pass += GROUP) {
         const U64 block = even + (uint64_t)(tile * BLOCKS + pass * LANES);
-        U64 a3 = MUL(block, m0), b3 = MUL(block + 1, m0);
-        U64 a1 = MUL((a3 >> 32) ^ keys->first2, m1), b1 = MUL((b3 >> 32) ^ keys->first2, m1);
-        U64 a0 = (a1 >> 32) ^ keys->second0, b0 = (b1 >> 32) ^ keys->second0;
-        U64 a2 = a3 ^ keys->second2, b2 = b3 ^ keys->second2;
-        U64 pa0 = MUL(a0, m0), pa1 = MUL(a2, m1), pb0 = MUL(b0, m0), pb1 = MUL(b2, m1);
-        a0 = (pa1 >> 32) ^ a1 ^ keys->k0[2], b0 = (pb1 >> 32) ^ b1 ^ keys->k0[2];
-        a2 = (pa0 >> 32) ^ keys->third2, b2 = (pb0 >> 32) ^ keys->third2;
-        a1 = pa1, b1 = pb1, a3 = pa0, b3 = pb0;
+        U64 w0[CHAINS], w1[CHAINS], w2[CHAINS], w3[CHAINS], p0[CHAINS], p1[CHAINS];
+        EACH w3[c] = MUL(block + (uint64_t)(c / 2 * LANES + c % 2), m0);
+        EACH w1[c] = MUL((w3[c] >> 32) ^ keys->first2, m1);
+        EACH w0[c] = (w1[c] >> 32) ^ keys->second0;
+        EACH w2[c] = w3[c] ^ keys->second2;
+        EACH p0[c] = MUL(w0[c], m0), p1[c] = MUL(w2[c], m1);
+        EACH w0[c] = (p1[c] >> 32) ^ w1[c] ^ keys->k0[2], w2[c] = (p0[c] >> 32) ^ keys->third2;
+        EACH w1[c] = p1[c], w3[c] = p0[c];
 #pragma GCC unroll 8
         for (int round = 3; round < ROUNDS - 1; round++) {
-            pa0 = MUL(a0, m0), pa1 = MUL(a2, m1), pb0 = MUL(b0, m0), pb1 = MUL(b2, m1);
-            a0 = (pa1 >> 32) ^ a1 ^ keys->k0[round], b0 = (pb1 >> 32) ^ b1 ^ keys->k0[round];
-            a2 = (pa0 >> 32) ^ a3 ^ keys->k1[round], b2 = (pb0 >> 32) ^ b3 ^ keys->k1[round];
-            a1 = pa1, b1 = pb1, a3 = pa0, b3 = pb0;
+            EACH p0[c] = MUL(w0[c], m0), p1[c] = MUL(w2[c], m1);
+            EACH w0[c] = (p1[c] >> 32) ^ w1[c] ^ keys->k0[round], w2[c] = (p0[c] >> 32) ^ w3[c] ^ keys->k1[round];
+            EACH w1[c] = p1[c], w3[c] = p0[c];
         }
-        pa0 = MUL(a0, m0), pa1 = MUL(a2, m1), pb0 = MUL(b0, m0), pb1 = MUL(b2, m1);
-        words[4 * pass] = (U32)(JOIN(pa1 >> 32, pb1) ^ JOIN(a1, b1 << 32) ^ keys->k0[ROUNDS - 1]);
-        words[4 * pass + 1] = (U32)JOIN(pa1, pb1 << 32);
-        words[4 * pass + 2] = (U32)(JOIN(pa0 >> 32, pb0) ^ JOIN(a3, b3 << 32) ^ keys->k1[ROUNDS - 1]);
-        words[4 * pass + 3] = (U32)JOIN(pa0, pb0 << 32);
+        EACH p0[c] = MUL(w0[c], m0), p1[c] = MUL(w2[c], m1);
+#pragma GCC unroll 2
+        for (int c = 0; c < CHAINS; c += 2) {
+            U32 *to = words + 4 * (pass + c / 2);
+            to[0] = (U32)(UPPER(p1[c], p1[c + 1]) ^ LOWER(w1[c], w1[c + 1]) ^ keys->k0[ROUNDS - 1]);
+            to[1] = (U32)LOWER(p1[c], p1[c + 1]);
+            to[2] = (U32)(UPPER(p0[c], p0[c + 1]) ^ LOWER(w3[c], w3[c + 1]) ^ keys->k1[ROUNDS - 1]);
+            to[3] = (U32)LOWER(p0[c], p0[c + 1]);
+        }
     }
 }
 
-/* noise.gaussian: the 64 normals of one tile from its words. */
+/* noise.gaussian: the 64 normals of each tile of a group from its words. */
 TARGET INLINE void NAME(normals)(float *restrict z, const U32 *words)
 {
 #pragma GCC unroll 4
-    for (int pass = 0; pass < PASSES; pass += TOGETHER / 2)
+    for (int pass = 0; pass < GROUP * PASSES; pass += TOGETHER / 2)
         NAME(box_muller)(words + 4 * pass, z + pass * LANES);
 }
 
-#define WORDS (4 * PASSES) /* vectors of words in a tile */
+#define WORDS (4 * PASSES * GROUP) /* vectors of words in a group */
 
 TARGET INLINE F32 NAME(load)(const float *from)
 {
@@ -143,28 +153,28 @@ TARGET INLINE void NAME(store)(float *to, F32 value)
     memcpy(to, &value, BYTES);
 }
 
-/* A state of LANES elements, from float32 or bfloat16. */
-TARGET INLINE F32 NAME(load_state)(const void *from, int j, int half)
+/* Twice LANES elements of a state, from float32 or bfloat16. */
+TARGET INLINE void NAME(load_states)(F32 *value, const void *from, int j, int half)
 {
-    if (!half)
-        return NAME(load)((const float *)from + j);
-    U16 value;
-    memcpy(&value, (const uint16_t *)from + j, BYTES / 2);
-    return (F32)(UNPACK(value) << 16);
+    if (half) {
+        U32 words[2];
+        UNPACK(words, (const uint16_t *)from + j);
+        value[0] = (F32)words[0], value[1] = (F32)words[1];
+    } else {
+        value[0] = NAME(load)((const float *)from + j);
+        value[1] = NAME(load)((const float *)from + j + LANES);
+    }
 }
 
-/* Twice LANES elements of a state; rounding.to_bfloat16, with `bits` below 2^16, where `half`. */
+/* And back; rounding.to_bfloat16, with `bits` below 2^16, where `half`: a NaN becomes all ones, a NaN. */
 TARGET INLINE void NAME(store_states)(void *to, int j, const F32 *value, const U32 *bits, int half)
 {
-    if (!half) {
+    if (half) {
+        PACK((uint16_t *)to + j, ADD(value[0], bits[0]), ADD(value[1], bits[1]));
+    } else {
         NAME(store)((float *)to + j, value[0]);
         NAME(store)((float *)to + j + LANES, value[1]);
-        return;
     }
-    U32 rounded[2];
-    for (int i = 0; i < 2; i++) /* a NaN becomes all ones, a NaN */
-        rounded[i] = (((U32)value[i] + bits[i]) | (U32)(value[i] != value[i])) >> 16;
-    PACK((uint16_t *)to + j, rounded[0], rounded[1]);
 }
 
 /* Tiles `from` to `to` of one parameter's noise. */
@@ -172,11 +182,16 @@ TARGET static void NAME(gaussian)(const Address *address, int64_t parameter, int
 {
     NAME(keys) keys;
     U32 words[2][WORDS];
+    float last[GROUP * TILE];
     NAME(expand)(&keys, address, parameter);
-    NAME(philox)(words[from & 1], &keys, from);
-    for (int64_t tile = from; tile < to; tile++) { /* the next tile's words meanwhile: they wait for nothing here */
-        NAME(philox)(words[~tile & 1], &keys, tile + 1);
-        NAME(normals)(z + (tile - from) * TILE, words[tile & 1]);
+    NAME(philox)(words[0], &keys, from);
+    int turn = 0;
+    for (int64_t tile = from; tile < to; tile += GROUP, turn ^= 1) {
+        NAME(philox)(words[turn ^ 1], &keys, tile + GROUP); /* for the next turn: it waits for nothing here */
+        float *out = z + (tile - from) * TILE;
+        NAME(normals)(tile + GROUP <= to ? out : last, words[turn]);
+        if (tile + GROUP > to)
+            memcpy(out, last, (size_t)(to - tile) * TILE * sizeof *z);
     }
 }
 
@@ -190,6 +205,9 @@ TARGET static void NAME(gaussian)(const Address *address, int64_t parameter, int
 #undef WORDS
 #undef PASSES
 #undef TOGETHER
+#undef GROUP
+#undef CHAINS
+#undef EACH
 #undef ALL
 #undef U64
 #undef U32
@@ -200,8 +218,10 @@ TARGET static void NAME(gaussian)(const Address *address, int64_t parameter, int
 #undef TARGET
 #undef BYTES
 #undef MUL
-#undef JOIN
+#undef UPPER
+#undef LOWER
 #undef SQRT
 #undef FMA
+#undef ADD
 #undef PACK
 #undef UNPACK

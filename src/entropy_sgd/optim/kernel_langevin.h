@@ -22,6 +22,10 @@ TARGET INLINE void NAME(update)(const Step *s, const Row *row, const float *z, u
     for (int j = 0; j < TILE; j += 2 * LANES) { /* two vectors at a time, which a store of 16-bit states takes */
         U32 upper[2], lower[2];
         F32 v[2], mu[2];
+        if (momentum)
+            NAME(load_states)(v, momenta, j, half);
+        if (mean)
+            NAME(load_states)(mu, means, j, half);
 #pragma GCC unroll 2
         for (int i = 0; i < 2; i++) {
             const int at = j + i * LANES;
@@ -34,14 +38,14 @@ TARGET INLINE void NAME(update)(const Step *s, const Row *row, const float *z, u
             F32 dx = FMA(w - x, gamma, FMA(NAME(load)(gradient + at), sign, w * decay)); /* line 4 */
             F32 d = dx;
             if (momentum) {
-                v[i] = FMA(NAME(load_state)(momenta, at, half), m, dx);
+                v[i] = FMA(v[i], m, dx);
                 d = nesterov ? FMA(v[i], m, dx) : v[i];
             }
             w = FMA(NAME(load)(z + at), scale, FMA(d, minus_lr, w)); /* line 5 */
             NAME(store)(x_prime + at, w);
             if (mean) { /* line 6, of mu - x where half */
                 F32 newest = half ? w - x : w;
-                mu[i] = FMA(NAME(load_state)(means, at, half) - newest, beta, newest);
+                mu[i] = FMA(mu[i] - newest, beta, newest);
             }
             F32 *sum = &lanes[at / LANES % (BLOCKS / LANES)];
             *sum = FMA(w - x, w - x, *sum);
@@ -74,92 +78,98 @@ TARGET INLINE void NAME(begin)(const Step *s, const Row *row, int reset, float *
         memset(row->v, 0, TILE * size);
 }
 
-TARGET INLINE void NAME(kind)(const Step *s, const Row *row, const float *z, uint32_t key, uint32_t low, int mean,
-                              int half, float *sums)
+/* A tile that the tensor fills in part, from element `low` to `high`: on a copy, padded with zeros that stay zero. */
+TARGET static __attribute__((noinline)) void NAME(part)(const Step *s, const Tensor *t, int64_t tile, const float *z,
+                                                        uint32_t key, float *sums)
 {
-    if (s->inner_momentum == 0.0f)
-        NAME(update)(s, row, z, key, low, 0, 0, mean, half, sums);
-    else if (s->inner_nesterov)
-        NAME(update)(s, row, z, key, low, 1, 1, mean, half, sums);
-    else
-        NAME(update)(s, row, z, key, low, 1, 0, mean, half, sums);
-}
-
-TARGET INLINE void NAME(tile)(const Step *s, const Row *row, const Tensor *t, const float *z, uint32_t key,
-                              uint32_t low, float *sums)
-{
+    const int64_t at = tile * TILE - t->start, low = at < 0 ? -at : 0;
+    const int64_t high = t->numel - at < TILE ? t->numel - at : TILE, size = s->half ? 2 : 4;
+    char *const tensors[5] = {(char *)t->x_prime, (char *)t->gradient, (char *)t->x, t->mu, t->v};
+    const int64_t sizes[5] = {4, 4, 4, size, size};
+    float copy[5][TILE] = {{0}}, some[TILE] = {0};
+    for (int k = 0; k < 5; k++)
+        if (tensors[k])
+            memcpy((char *)copy[k] + sizes[k] * low, tensors[k] + sizes[k] * (at + low),
+                   (size_t)(sizes[k] * (high - low)));
+    memcpy(some + low, z + low, (size_t)(high - low) * sizeof *z);
+    const Row row = {copy[0], copy[1], copy[2], t->mu ? copy[3] : NULL, t->v ? copy[4] : NULL};
     if (t->first)
-        NAME(begin)(s, row, t->reset != 0, sums);
-    if (row->mu && !s->half)
-        NAME(kind)(s, row, z, key, low, 1, 0, sums);
-    else if (row->mu)
-        NAME(kind)(s, row, z, key, low, 1, 1, sums);
-    else if (!s->half)
-        NAME(kind)(s, row, z, key, low, 0, 0, sums);
-    else
-        NAME(kind)(s, row, z, key, low, 0, 1, sums);
+        NAME(begin)(s, &row, t->reset != 0, sums);
+    NAME(update)(s, &row, some, key, (uint32_t)(tile * TILE), s->inner_momentum != 0.0f, s->inner_nesterov,
+                 t->mu != NULL, s->half, sums);
+    for (int k = 0; k < 5; k++)
+        if (tensors[k] && k != 1)
+            memcpy(tensors[k] + sizes[k] * (at + low), (char *)copy[k] + sizes[k] * low,
+                   (size_t)(sizes[k] * (high - low)));
 }
 
-/* Tiles `from` to `to` of one tensor; `sums` receives |x - x'|^2 and |grad f(x)|^2. */
-TARGET static void NAME(langevin)(const Step *s, int64_t tensor, int64_t from, int64_t to, double *sums)
+/* Tiles `from` to `to` of one tensor. The flags are constants wherever this is inlined. */
+TARGET INLINE void NAME(walk)(const Step *s, const Tensor *t, int64_t from, int64_t to, int momentum, int nesterov,
+                              int mean, int half, float *lanes)
 {
-    const Tensor *t = &s->tensors[tensor];
-    float z[TILE] __attribute__((aligned(64))) = {0}, lanes[2 * BLOCKS] __attribute__((aligned(64))) = {0};
-    float copy[5][TILE];
+    float z[GROUP * TILE] __attribute__((aligned(64))) = {0};
     NAME(keys) keys;
     U32 words[2][WORDS];
     const int noisy = s->noise_scale != 0.0f;
     if (noisy) {
         NAME(expand)(&keys, &s->address, t->parameter);
-        NAME(philox)(words[from & 1], &keys, from);
+        NAME(philox)(words[0], &keys, from);
     }
-    const int64_t size = s->half ? 2 : 4; /* bytes of an element of mu and of v */
-    const uint32_t step_key = s->half ? rounding_key(&s->address, t->parameter, STATES) : 0;
-    for (int64_t tile = from; tile < to; tile++) {
-        int64_t at = tile * TILE - t->start, low = at < 0 ? -at : 0, high = t->numel - at < TILE ? t->numel - at : TILE;
-        /* The noise takes long enough to bring the next tiles from memory meanwhile. */
-        for (int64_t i = at + AHEAD; i < at + AHEAD + TILE; i += 16) {
-            __builtin_prefetch(t->x_prime + i, 1);
-            __builtin_prefetch(t->gradient + i);
-            __builtin_prefetch(t->x + i);
-            if (t->mu)
-                __builtin_prefetch((char *)t->mu + size * i, 1);
-            if (t->v)
-                __builtin_prefetch((char *)t->v + size * i, 1);
+    const int64_t size = half ? 2 : 4; /* bytes of an element of mu and of v */
+    const uint32_t step_key = half ? rounding_key(&s->address, t->parameter, STATES) : 0;
+    int turn = 0;
+    for (int64_t group = from; group < to; group += GROUP, turn ^= 1) {
+        if (noisy) {
+            NAME(philox)(words[turn ^ 1], &keys, group + GROUP); /* for the next turn: it waits for nothing here */
+            NAME(normals)(z, words[turn]);
         }
-        const uint32_t low_word = (uint32_t)(tile * TILE);
-        uint32_t key = step_key + (uint32_t)(tile * TILE >> 32);
-        MIX(key);
-        if (noisy) { /* the next tile's words meanwhile: they wait for nothing here */
-            NAME(philox)(words[~tile & 1], &keys, tile + 1);
-            NAME(normals)(z, words[tile & 1]);
+        for (int64_t tile = group; tile < group + GROUP && tile < to; tile++) {
+            const int64_t at = tile * TILE - t->start;
+            uint32_t key = 0;
+            if (half) {
+                key = step_key + (uint32_t)(tile * TILE >> 32);
+                MIX(key);
+            }
+            if (at < 0 || t->numel - at < TILE) {
+                NAME(part)(s, t, tile, z + (tile - group) * TILE, key, lanes);
+                continue;
+            }
+            const Row row = {t->x_prime + at, t->gradient + at, t->x + at, mean ? (char *)t->mu + size * at : NULL,
+                             momentum ? (char *)t->v + size * at : NULL};
+            if (t->first)
+                NAME(begin)(s, &row, t->reset != 0, lanes);
+            NAME(update)(s, &row, z + (tile - group) * TILE, key, (uint32_t)(tile * TILE), momentum, nesterov, mean,
+                         half, lanes);
         }
-        if (high - low == TILE) {
-            Row row = {t->x_prime + at, t->gradient + at, t->x + at, t->mu ? (char *)t->mu + size * at : NULL,
-                       t->v ? (char *)t->v + size * at : NULL};
-            NAME(tile)(s, &row, t, z, key, low_word, lanes);
-            continue;
-        }
-        /* A tile that the tensor fills in part: work on a copy, padded with zeros that stay zero. */
-        char *const tensors[5] = {(char *)t->x_prime, (char *)t->gradient, (char *)t->x, t->mu, t->v};
-        const int64_t sizes[5] = {4, 4, 4, size, size};
-        memset(copy, 0, sizeof copy);
-        for (int k = 0; k < 5; k++)
-            if (tensors[k])
-                memcpy((char *)copy[k] + sizes[k] * low, tensors[k] + sizes[k] * (at + low),
-                       (size_t)(sizes[k] * (high - low)));
-        for (int i = 0; i < TILE; i++)
-            if (i < low || i >= high)
-                z[i] = 0.0f;
-        Row row = {copy[0], copy[1], copy[2], t->mu ? copy[3] : NULL, t->v ? copy[4] : NULL};
-        NAME(tile)(s, &row, t, z, key, low_word, lanes);
-        for (int k = 0; k < 5; k++)
-            if (tensors[k] && k != 1)
-                memcpy(tensors[k] + sizes[k] * (at + low), (char *)copy[k] + sizes[k] * low,
-                       (size_t)(sizes[k] * (high - low)));
     }
+}
+
+#define WALK(momentum, nesterov)                                                                                \
+    do {                                                                                                        \
+        if (t->mu && s->half)                                                                                   \
+            NAME(walk)(s, t, from, to, momentum, nesterov, 1, 1, lanes);                                        \
+        else if (t->mu)                                                                                         \
+            NAME(walk)(s, t, from, to, momentum, nesterov, 1, 0, lanes);                                        \
+        else if (s->half)                                                                                       \
+            NAME(walk)(s, t, from, to, momentum, nesterov, 0, 1, lanes);                                        \
+        else                                                                                                    \
+            NAME(walk)(s, t, from, to, momentum, nesterov, 0, 0, lanes);                                        \
+    } while (0)
+
+/* Tiles `from` to `to` of one tensor; `sums` receives |x - x'|^2 and |grad f(x)|^2. */
+TARGET static void NAME(langevin)(const Step *s, int64_t tensor, int64_t from, int64_t to, double *sums)
+{
+    const Tensor *t = &s->tensors[tensor];
+    float lanes[2 * BLOCKS] __attribute__((aligned(64))) = {0};
+    if (s->inner_momentum == 0.0f)
+        WALK(0, 0);
+    else if (s->inner_nesterov)
+        WALK(1, 1);
+    else
+        WALK(1, 0);
     for (int i = 0; i < BLOCKS; i++) {
         sums[0] += lanes[i];
         sums[1] += lanes[BLOCKS + i];
     }
 }
+#undef WALK

@@ -7,10 +7,12 @@ TARGET INLINE void NAME(outer_tile)(const Outer *o, float *p, const float *x, co
 {
     const F32 zero = {0}, momentum = zero + o->momentum, keep = zero + (fresh ? 1.0f : o->keep);
     const F32 scale = zero + o->scale, decay = zero + o->weight_decay, minus_lr = zero - o->lr;
+    F32 means[2] = {zero, zero};
     for (int j = 0; j < TILE; j += LANES) {
-        F32 centre = NAME(load)(x + j);
-        F32 d = !mu ? centre - NAME(load)(p + j)
-                    : o->half ? zero - NAME(load_state)(mu, j, 1) : centre - NAME(load_state)(mu, j, 0);
+        if (mu && j % (2 * LANES) == 0)
+            NAME(load_states)(means, mu, j, o->half);
+        F32 centre = NAME(load)(x + j), mean = mu ? means[j / LANES % 2] : NAME(load)(p + j);
+        F32 d = mu && o->half ? zero - mean : centre - mean;
         F32 g = FMA(centre, decay, d * scale);
         if (v) {
             F32 old = fresh ? zero : NAME(load)(v + j);
@@ -88,8 +90,11 @@ TARGET static void NAME(add)(const Sketch *s, const Pair *pair, uint32_t key, in
             MIX(words[i]);
         }
         float *bucket = part + words[0] % BUCKETS;
+        F32 values[2];
         for (int j = 0; j < TILE; j += LANES) {
-            F32 value = NAME(load_state)(b, j, s->half) * b_scale;
+            if (j % (2 * LANES) == 0)
+                NAME(load_states)(values, b, j, s->half);
+            F32 value = values[j / LANES % 2] * b_scale;
             if (a)
                 value = NAME(load)(a + j) * a_scale + value;
             U32 sign = (((U32){0} + words[1 + j / 32]) << (shift - (uint32_t)(j % 32))) & SIGN;
