@@ -229,8 +229,8 @@ def test_one_pass_gives_the_weights_of_torchs_own_update(monkeypatch, state_dtyp
     from entropy_sgd.optim import kernel_outer
 
     results, passes = [], []
-    step = kernel_outer.outer_step_
-    monkeypatch.setattr(kernel_outer, "outer_step_", lambda *a, **k: (passes.append(1), step(*a, **k))[1])
+    update = kernel_outer._Update.run
+    monkeypatch.setattr(kernel_outer._Update, "run", lambda *a, **k: (passes.append(1), update(*a, **k))[1])
     for fused in (None, False):
         p = nn.Parameter(torch.linspace(-1, 1, 300))
         optimizer = LocalEntropy(

@@ -9,12 +9,15 @@ import pytest
 import torch
 
 from entropy_sgd import EntropySGD
+from entropy_sgd.optim import kernel_outer
 
 Change = Callable[[list[torch.nn.Parameter], EntropySGD], object]
 
 
-def stepped(steps: int = 3, **options: object) -> tuple[list[torch.nn.Parameter], EntropySGD]:
-    params = [torch.nn.Parameter(torch.linspace(-1, 1, n)) for n in (5, 70)]
+def stepped(
+    steps: int = 3, sizes: tuple[int, ...] = (5, 70), **options: object
+) -> tuple[list[torch.nn.Parameter], EntropySGD]:
+    params = [torch.nn.Parameter(torch.linspace(-1, 1, n)) for n in sizes]
     optimizer = EntropySGD(params, lr=1.0, L=10, **options)
     for _ in range(steps):
         step(params, optimizer)
@@ -118,3 +121,47 @@ def test_same_weights_as_without(monkeypatch: pytest.MonkeyPatch, inner_state: s
     searched, _ = stepped(25, inner_state=inner_state)
     for p, q in zip(params, searched, strict=True):
         assert torch.equal(p, q)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"momentum": 0.9},
+        {"momentum": 0.9, "nesterov": False, "scale_by_gamma": True, "gamma": 0.3},
+        {"state_dtype": torch.bfloat16},
+        {"alpha": 1.0, "inner_momentum": 0.0, "weight_decay": 0.01},
+    ],
+    ids=["defaults", "momentum", "scaled", "bfloat16", "no mean"],
+)
+def test_the_ends_of_a_cycle_are_the_same_laid_out_or_not(
+    monkeypatch: pytest.MonkeyPatch, options: dict[str, object]
+):
+    sizes = (5, 64, 7001)  # more than a sketch has buckets
+    calls: list[object] = []
+    laid_out = kernel_outer.Ends.step_
+    monkeypatch.setattr(
+        kernel_outer.Ends, "step_", lambda self, *a, **k: calls.append(1) or laid_out(self, *a, **k)
+    )
+    params, optimizer = stepped(35, sizes, **options)
+    assert len(calls) == 3
+    monkeypatch.setattr("entropy_sgd.optim.bucket.Bucket.ends", lambda _: None)
+    searched, other = stepped(35, sizes, **options)
+    assert len(calls) == 3
+    for p, q in zip(params, searched, strict=True):
+        assert torch.equal(p, q)
+    assert optimizer.diagnostics() == other.diagnostics()
+    assert optimizer.state_dict()["param_groups"] == other.state_dict()["param_groups"]  # the sketch too
+
+
+def test_states_that_move_in_memory_within_a_cycle_are_followed():
+    params, optimizer = stepped(9, (5, 7001))
+    same, other = stepped(9, (5, 7001))
+    for p in params:
+        for value in optimizer.state[p].values():
+            if isinstance(value, torch.Tensor):
+                value.data = value.data.clone()
+    step(params, optimizer)
+    step(same, other)
+    assert all(torch.equal(p, q) for p, q in zip(params, same, strict=True))
+    assert optimizer.diagnostics() == other.diagnostics()

@@ -25,6 +25,11 @@ def empty(groups: Sequence[dict[str, Any]], device: torch.device) -> Tensor:
     return torch.zeros(sketch.BUCKETS, dtype=torch.float32, device=device)
 
 
+def is_sketch(vector: Tensor) -> bool:
+    """Whether it is a sketch, and not the elements themselves."""
+    return vector.dtype is torch.float32 and len(vector) == sketch.BUCKETS
+
+
 def to_list(vector: Tensor) -> list[float]:
     """For a checkpoint: the numbers, and how many bits they have."""
     return [float(vector.element_size() * 8), *vector.tolist()]
@@ -54,7 +59,7 @@ def add(
         the sum, which may be `vector` itself, and the squared norm of what was added; both take in the slices
         of all ranks.
     """
-    exact = vector.dtype is torch.float64 or len(vector) != sketch.BUCKETS
+    exact = not is_sketch(vector)
     params = [p for group in groups for p in group["params"]] if exact else []
     if exact:  # a group may have been added since it was made
         vector = torch.nn.functional.pad(vector, (0, sum(map(_numel, params)) - len(vector)))

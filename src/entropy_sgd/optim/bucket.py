@@ -10,7 +10,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from entropy_sgd.optim import angle, kernel, narrow, sharding, triton_step
+from entropy_sgd.optim import angle, kernel, kernel_outer, narrow, sharding, triton_step
 from entropy_sgd.optim.langevin import Langevin, Tensors, drift, langevin_step, langevin_step_
 from entropy_sgd.optim.noise import thermal
 from entropy_sgd.optim.rules import RULES
@@ -77,6 +77,7 @@ class Bucket:
         self.params: list[Tensor] = []
         self.states: list[dict[str, Any]] = []  # of the params, at the last step
         self._plan: kernel.Plan | None = None
+        self._ends: kernel_outer.Ends | None = None
         self._options: list[Any] = []
         self._layout: tuple[Any, ...] | None = None
         self._entries: list[Tensor] = []
@@ -185,11 +186,26 @@ class Bucket:
 
     def with_gradient(self, vector: Tensor, groups: list[dict[str, Any]], seed: int, t: int) -> Tensor:
         """`vector` (see angle.py) and grad f(x) of the members at their first step."""
+        scales = (-1.0 if self.group["maximize"] else 1.0, self.h.weight_decay)
+        ends = self.ends() if self._same_lists and all(self.first) and angle.is_sketch(vector) else None
+        if ends is not None and ends.plan.reads(self.gradient):
+            ends.add_gradient_(vector, self.gradient, scales, seed, t)
+            return vector
         begun = [i for i, first in enumerate(self.first) if first]
         gradient, x_prime = [self.gradient[i] for i in begun], [self.x_prime[i] for i in begun]
-        scales = (-1.0 if self.group["maximize"] else 1.0, self.h.weight_decay)
         owners, indices = [self.params[i] for i in begun], [self.indices[i] for i in begun]
         return angle.add(vector, gradient, x_prime, scales, owners, indices, groups, seed, t)[0]
+
+    def ends(self) -> kernel_outer.Ends | None:
+        """Both ends of the cycle by the CPU kernel, if a step has laid out a plan and nothing has moved."""
+        plan = self._plan
+        if plan is None or self.sharded or not all(map(is_, plan.lists, (self.x_prime, self.x, self.mu))):
+            return None
+        if not plan.holds(*plan.lists):
+            return None
+        if self._ends is None or self._ends.plan is not plan:
+            self._ends = kernel_outer.Ends(plan)
+        return self._ends
 
     def langevin(self, seed: int, t: int, l: int, measure: bool, steady: bool = False) -> Sums:
         """Lines 1 and 4 to 6 of Algorithm 1, at inner step `l` of outer step `t`.

@@ -44,7 +44,7 @@
 
 /* The constants of sketch.py. */
 #define BUCKETS 4096
-#define SLAB 4096 /* tiles at least, in each of the parts that are summed apart */
+#define SLAB 1024 /* tiles at least, in each of the parts that are summed apart */
 #define SLABS 64  /* parts at most */
 
 #define CHUNK 256 /* tiles: 16,384 elements, 5 arrays of which fill a third of a megabyte */

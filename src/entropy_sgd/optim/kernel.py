@@ -170,7 +170,8 @@ class Plan:
             rows += (p.data_ptr(), 0, x[i].data_ptr(), mean, momentum)
             rows += (p.numel(), offset[i], parameter[i], 0, 0)
         self.rows = array("q", rows)
-        self.flags: tuple[Sequence[bool], Sequence[bool]] | None = None
+        self.flags: tuple[Sequence[bool], Sequence[bool]] | None = None  # of the last step, and so are these:
+        self.hyper_parameters: Langevin | None = None
         self.ends = array("q", bytes(8 * count))
         place = self.rows.buffer_info()[0]
         chunks = self.kernel.entropy_chunks(ctypes.c_void_p(place), ctypes.c_int64(count), address(self.ends))
@@ -230,9 +231,12 @@ class Plan:
             rows[8::FIELDS], rows[9::FIELDS] = array("q", first), array("q", reset)
             self.flags = (first, reset)
         s.seed, s.t, s.l = seed & 0xFFFFFFFFFFFFFFFF, t, l
-        s.gamma, s.weight_decay, s.alpha = h.gamma, h.weight_decay, h.alpha
-        s.inner_lr, s.inner_momentum, s.inner_nesterov = h.inner_lr, h.inner_momentum, h.inner_nesterov
-        s.noise_scale, s.sign = sqrt(h.inner_lr) * h.noise, -1.0 if maximize else 1.0
+        if self.hyper_parameters is not h:
+            s.gamma, s.weight_decay, s.alpha = h.gamma, h.weight_decay, h.alpha
+            s.inner_lr, s.inner_momentum, s.inner_nesterov = h.inner_lr, h.inner_momentum, h.inner_nesterov
+            s.noise_scale = sqrt(h.inner_lr) * h.noise
+            self.hyper_parameters = h
+        s.sign = -1.0 if maximize else 1.0
         ctypes.memmove(self.total_address, self.zeros, len(self.zeros))
         self.kernel.entropy_run(*self.pointers, ctypes.c_int32(torch.get_num_threads()), self.total_address)
         return total[0::2], total[1::2]

@@ -6,12 +6,15 @@ import ctypes
 from array import array
 from collections.abc import Sequence
 from functools import cache
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from entropy_sgd.optim import kernel
 from entropy_sgd.optim.kernel import TILE, Step, address, loaded, parallel
+
+PAIR = 5  # 64-bit integers that describe a pair of tensors in kernel.c
 
 
 class _Outer(ctypes.Structure):
@@ -73,33 +76,44 @@ def outer_step_(
     """
     rows: list[int] = []
     for i, q in enumerate(p):
-        rows += (
-            q.data_ptr(),
-            0,
-            x[i].data_ptr(),
-            mu[i].data_ptr() if mu else 0,
-            buffer[i].data_ptr() if buffer else 0,
-            q.numel(),
-            0,
-            0,
-            fresh[i],
-            0,
-        )
-    tensors = array("q", rows)
-    count = len(p)
+        place = buffer[i].data_ptr() if buffer else 0
+        rows += (q.data_ptr(), 0, x[i].data_ptr(), mu[i].data_ptr() if mu else 0, place)
+        rows += (q.numel(), 0, 0, fresh[i], 0)
     half = bool(mu) and mu[0].dtype is torch.bfloat16
-    outer = _Outer(
-        tensors.buffer_info()[0], count, lr, momentum, 1 - dampening, weight_decay, scale, nesterov, half
-    )
-    ends = array("q", bytes(8 * count))
-    library = loaded()
-    chunks = library.entropy_chunks(ctypes.c_void_p(outer.tensors), ctypes.c_int64(count), address(ends))
-    sums, total = array("d", bytes(16 * chunks)), array("d", bytes(16 * count))
-    threads = ctypes.c_int32(torch.get_num_threads())
-    library.entropy_outer(
-        ctypes.byref(outer), address(ends), address(sums), parallel(), threads, address(total)
-    )
-    return total[0::2]
+    update = _Update(array("q", rows), half)
+    return update.run(lr, momentum, dampening, weight_decay, nesterov, scale)
+
+
+class _Update:
+    """Line 7 on the tensors in `rows`, as `Tensor` of kernel.c; their means are bfloat16 if `half`."""
+
+    def __init__(self, rows: array[int], half: bool) -> None:
+        self.rows, count = rows, len(rows) // kernel.FIELDS
+        self._arguments = _Outer(rows.buffer_info()[0], count, half=half)
+        self._kernel, self._ends = loaded(), array("q", bytes(8 * count))
+        place = ctypes.c_void_p(self._arguments.tensors)
+        chunks = self._kernel.entropy_chunks(place, ctypes.c_int64(count), address(self._ends))
+        self._sums, self._count = array("d", bytes(16 * chunks)), count
+
+    def run(
+        self,
+        lr: float,
+        momentum: float,
+        dampening: float,
+        weight_decay: float,
+        nesterov: bool,
+        scale: float,
+    ) -> Sequence[float]:
+        """See `outer_step_`."""
+        outer = self._arguments
+        outer.lr, outer.momentum, outer.keep = lr, momentum, 1 - dampening
+        outer.weight_decay, outer.scale, outer.nesterov = weight_decay, scale, nesterov
+        total = array("d", bytes(16 * self._count))
+        threads = ctypes.c_int32(torch.get_num_threads())
+        self._kernel.entropy_outer(
+            ctypes.byref(outer), address(self._ends), address(self._sums), parallel(), threads, address(total)
+        )
+        return total[0::2]
 
 
 def sketches(a: Sequence[Tensor], b: Sequence[Tensor]) -> bool:
@@ -124,22 +138,70 @@ def sketch_(
     rows: list[int] = []
     for i, (parameter, start, numel) in enumerate(spans):
         rows += (a[i].data_ptr() if a else 0, b[i].data_ptr(), numel, start, parameter)
-    pairs = array("q", rows)
-    arguments = _Sketch(seed & 0xFFFFFFFFFFFFFFFF, t, 0, pairs=pairs.buffer_info()[0], count=len(spans))
-    arguments.a_scale, arguments.b_scale = scales
-    arguments.half = b[0].dtype is torch.bfloat16
-    ends = array("q", bytes(8 * len(spans)))
-    square = ctypes.c_double(0.0)
-    loaded().entropy_sketch(
-        ctypes.byref(arguments),
-        address(ends),
-        ctypes.c_void_p(_parts().data_ptr()),
-        parallel(),
-        ctypes.c_int32(torch.get_num_threads()),
-        ctypes.c_void_p(sketch.data_ptr()),
-        ctypes.byref(square),
-    )
-    return square.value
+    return _Pairs(array("q", rows), b[0].dtype is torch.bfloat16).add_(sketch, scales, seed, t)
+
+
+class _Pairs:
+    """Tensors to be sketched, in `rows` as `Pair` of kernel.c; the second of a pair is bfloat16 if `half`."""
+
+    def __init__(self, rows: array[int], half: bool) -> None:
+        self.rows, count = rows, len(rows) // PAIR
+        self._arguments = _Sketch(pairs=rows.buffer_info()[0], count=count, half=half)
+        self._ends, self._kernel = array("q", bytes(8 * count)), loaded()
+
+    def add_(self, sketch: Tensor, scales: tuple[float, float], seed: int, t: int) -> float:
+        """See `sketch_`."""
+        arguments = self._arguments
+        arguments.seed, arguments.t = seed & 0xFFFFFFFFFFFFFFFF, t
+        arguments.a_scale, arguments.b_scale = scales
+        square = ctypes.c_double(0.0)
+        self._kernel.entropy_sketch(
+            ctypes.byref(arguments),
+            address(self._ends),
+            ctypes.c_void_p(_parts().data_ptr()),
+            parallel(),
+            ctypes.c_int32(torch.get_num_threads()),
+            ctypes.c_void_p(sketch.data_ptr()),
+            ctypes.byref(square),
+        )
+        return square.value
+
+
+class Ends:
+    """Both ends of a cycle on the tensors of a `kernel.Plan`, laid out once: the two sketches, and line 7."""
+
+    def __init__(self, plan: kernel.Plan) -> None:
+        self.plan = plan
+        mean = bool(plan.lists[2])
+        half = mean and plan.dtype is torch.bfloat16
+        at_x, away, update = array("q"), array("q"), array("q")
+        for i in range(plan.count):
+            x_prime, _, x, mu, _, numel, start, parameter, *_ = plan.rows[
+                i * kernel.FIELDS : (i + 1) * kernel.FIELDS
+            ]
+            at_x.extend((0, x_prime, numel, start, parameter))
+            away.extend((0 if half else x, mu if mean else x_prime, numel, start, parameter))
+            update.extend((x_prime, 0, x, mu, 0, numel, 0, 0, 0, 0))
+        self._at_x, self._away = _Pairs(at_x, half=False), _Pairs(away, half)
+        self._update = _Update(update, half)
+
+    def add_gradient_(
+        self, sketch: Tensor, gradient: Sequence[Tensor], scales: tuple[float, float], seed: int, t: int
+    ) -> None:
+        """Adds `scales[0]` gradient + `scales[1]` x', which the plan `reads`, to the sketch."""
+        self._at_x.rows[0::PAIR] = array("q", map(Tensor.data_ptr, gradient))
+        self._at_x.add_(sketch, scales, seed, t)
+
+    def add_displacement_(self, sketch: Tensor, seed: int, t: int) -> float:
+        """Adds x - mu to the sketch; returns |x - mu|^2."""
+        return self._away.add_(sketch, (1.0, -1.0), seed, t)
+
+    def step_(self, buffer: Sequence[Tensor], fresh: Sequence[bool], **options: Any) -> Sequence[float]:
+        """See `outer_step_`."""
+        rows, none = self._update.rows, [0] * self.plan.count
+        rows[4 :: kernel.FIELDS] = array("q", map(Tensor.data_ptr, buffer) if buffer else none)
+        rows[8 :: kernel.FIELDS] = array("q", fresh if buffer else none)
+        return self._update.run(**options)
 
 
 @cache

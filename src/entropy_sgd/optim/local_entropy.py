@@ -334,6 +334,7 @@ class LocalEntropy(Saving):
         """
         evaluating = self._common["evaluating"]
         self.train()
+        self._steady = None
         self._notice()
         if self._common["inner_step"] > 0:
             # The update was due at the last step; a scheduler may have moved on since.

@@ -42,7 +42,8 @@ class Loops(HeldWeights):
             return False
         self._check_streams()
         if common["inner_step"] == 0:
-            self._check_shapes()
+            if steady is None:
+                self._check_shapes()
             if not hasattr(self._schedule, "after"):
                 common["gamma"] = scoping.evaluate(self._schedule, common["outer_step"])
             common["distance"] = common["gradient_sq"] = common["loss"] = 0.0
@@ -111,7 +112,13 @@ class Loops(HeldWeights):
         """Line 7: the outer optimizer steps from x with the gradient x - mu; the parameters are left at x."""
         common = self._common
         assert self._outer is not None
-        self._check_shapes()
+        buckets: list[outer_update.LaidOut] | None = None
+        if self._steady is None:
+            self._check_shapes()
+        else:
+            laid_out = [(bucket, bucket.ends()) for bucket in self._steady.buckets]
+            buckets = [(bucket, ends) for bucket, ends in laid_out if ends is not None]
+            buckets = buckets if len(buckets) == len(laid_out) else None
         taking_part = [
             (group, p, self.state[p])
             for group in self.param_groups
@@ -119,16 +126,17 @@ class Loops(HeldWeights):
             if self.state.get(p, {}).get(STEP, 0) > 0
         ]
         params = [p for _, p, _ in taking_part]
-        others = {p: p.grad for group in self.param_groups for p in group["params"]}
-        dot, displacement_sq = self._compare(taking_part)
+        others: dict[Tensor, Tensor | None] = {}
+        dot, displacement_sq = self._compare(taking_part, buckets)
         exposed = None
         try:
             if common["outer_step"] == 0 and not self._outer.state_from_start:
                 self._outer.forget(params)  # what is there, `_make_state` made
             square = None
             if not self._changes_gradient:
-                square = outer_update.fused_sgd(self._outer, taking_part, common["gamma"])
+                square = outer_update.fused_sgd(self._outer, taking_part, common["gamma"], buckets)
             if square is None:
+                others = {p: p.grad for group in self.param_groups for p in group["params"]}
                 exposed = outer_update.Exposed(taking_part)
                 d = exposed.displacement
                 if displacement_sq is None and self._measuring:
@@ -150,8 +158,6 @@ class Loops(HeldWeights):
             common["outer_step"] += 1
             self._schedule_next(figures)
         finally:  # if anything fails, the cycle is given up, and the next one begins at x
-            for p in params:
-                p.grad = None
             self._outer.stand_ins = {}
             if exposed is not None:
                 exposed.close()
@@ -200,18 +206,27 @@ class Loops(HeldWeights):
     def _measuring(self) -> bool:
         return self._common["monitor"] or hasattr(self._schedule, "after")
 
-    def _compare(self, taking_part: list[outer_update.Member]) -> tuple[Any, Any]:
+    def _compare(
+        self, taking_part: list[outer_update.Member], buckets: list[outer_update.LaidOut] | None
+    ) -> tuple[Any, Any]:
         """The inner product of grad f(x) and x - mu, from their sketches, and |x - mu|^2; None if unknown.
 
-        There is no sketch without monitoring, nor in the cycle in which a run that did not monitor resumed.
+        `buckets` are as for `outer_update.fused_sgd`. There is no sketch without monitoring, nor in the cycle
+        in which a run that did not monitor resumed.
         """
         common = self._common
         vector = self._gradient
         if vector is None or not taking_part:
             return None, None
         address = (common["seed"], common["outer_step"])
-        displacement, square = outer_update.displacement(vector, taking_part, self.param_groups, *address)
-        return torch.dot(vector, displacement[: len(vector)]), square
+        if buckets is not None and angle.is_sketch(vector):
+            displacement, square = torch.zeros_like(vector), 0.0
+            for _, ends in buckets:
+                square += ends.add_displacement_(displacement, *address)
+        else:
+            displacement, square = outer_update.displacement(vector, taking_part, self.param_groups, *address)
+        # torch.dot runs in BLAS with one thread, after which the next threads must be started anew.
+        return (vector * displacement[: len(vector)]).sum(), square
 
     def _measure(self, displacement_sq: Any, dot: Any) -> dict[str, float]:
         """Fills `diagnostics`."""

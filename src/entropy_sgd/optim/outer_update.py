@@ -7,19 +7,21 @@ optimizer is torch.optim.SGD, as it is in EntropySGD, one pass of a compiled ker
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from entropy_sgd.optim import angle, kernel, kernel_outer, sharding, triton_step
-from entropy_sgd.optim.bucket import real, sum_of_squares
+from entropy_sgd.optim.bucket import Bucket, real, sum_of_squares
 from entropy_sgd.optim.exchange import exchange
 from entropy_sgd.optim.outer_optimizer import OuterOptimizer
 from entropy_sgd.optim.states import AWAY, MU, State, X, has_master
 
 Member = tuple[dict[str, Any], Tensor, State]  # group, parameter, state
+LaidOut = tuple[Bucket, kernel_outer.Ends]
 BUFFER = "momentum_buffer"
 
 
@@ -114,41 +116,79 @@ def squared_norm(displacement: list[Tensor], members: Sequence[Member]) -> Tenso
 # ---- SGD outside, in one pass ----
 
 
-def fused_sgd(outer: OuterOptimizer, members: Sequence[Member], gamma: float) -> Tensor | float | None:
-    """Line 7 by a compiled kernel; returns |x - mu|^2, or None, having changed nothing, if none applies."""
+def fused_sgd(
+    outer: OuterOptimizer, members: Sequence[Member], gamma: float, buckets: Sequence[LaidOut] | None
+) -> Tensor | float | None:
+    """Line 7 by a compiled kernel; returns |x - mu|^2, or None, having changed nothing, if none applies.
+
+    `buckets` are those of the members, if the CPU's kernel can work on all of them.
+    """
     optimizer = outer.optimizer
     if type(optimizer) is not torch.optim.SGD or "step" in vars(optimizer):
         return None
     if optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks:
         return None
-    by_group: dict[int, list[Member]] = {}
-    for member in members:
-        by_group.setdefault(id(member[0]), []).append(member)
-    calls = [_call(outer, part, gamma) for part in by_group.values()]
+    if buckets is None:
+        by_group: dict[int, list[Member]] = {}
+        for member in members:
+            by_group.setdefault(id(member[0]), []).append(member)
+        calls = [_call(outer, part, gamma) for part in by_group.values()]
+    else:
+        calls = [_laid_out(outer, bucket, ends, gamma) for bucket, ends in buckets]
     if not calls or any(call is None for call in calls):
         return None
     total: Tensor | float = 0.0
     for call in calls:
         assert call is not None
-        module, lists, options, states = call
+        step, buffers, states, device = call
         try:
-            squares = module.outer_step_(*lists, **options)
+            squares = step()
         except triton_step.UnusableError as error:
-            triton_step.give_up(lists[0][0].device, error)
+            triton_step.give_up(device, error)
             return None
-        for state, buffer in zip(states, lists[3], strict=bool(lists[3])):
+        for state, buffer in zip(states, buffers, strict=bool(buffers)):
             state[BUFFER] = buffer
         total = total + (squares.sum() if isinstance(squares, Tensor) else sum(squares))
     return total
 
 
-def _call(outer: OuterOptimizer, members: list[Member], gamma: float) -> tuple[Any, Any, Any, Any] | None:
-    group = members[0][0]
+# A step that returns |x - mu|^2 of each member; the momenta to be kept in the states; the device.
+_Call = tuple[Callable[[], Any], list[Tensor], list[State], torch.device]
+
+
+def _options(outer: OuterOptimizer, group: dict[str, Any], gamma: float) -> dict[str, Any] | None:
+    """Of `outer_step_`; None where the user has chosen another path."""
     own = {name: group[outer.public_option(name)] for name in outer.optimizer.defaults}
-    params, states = [p for _, p, _ in members], [state for *_, state in members]
     if group["fused"] is False or group["foreach"] is not None or own["differentiable"]:
         return None
-    if own["fused"] is False or own["foreach"] is not None or sharding.any_distributed(params):
+    if own["fused"] is False or own["foreach"] is not None:
+        return None
+    return {
+        "lr": float(own["lr"]),
+        "momentum": own["momentum"],
+        "dampening": own["dampening"],
+        "weight_decay": own["weight_decay"],
+        "nesterov": own["nesterov"],
+        "scale": (gamma if group["scale_by_gamma"] else 1.0) * (-1.0 if own["maximize"] else 1.0),
+    }
+
+
+def _laid_out(outer: OuterOptimizer, bucket: Bucket, ends: kernel_outer.Ends, gamma: float) -> _Call | None:
+    options = _options(outer, bucket.group, gamma)
+    if options is None:
+        return None
+    kept = [state.get(BUFFER) for state in bucket.states] if options["momentum"] != 0 else []
+    if not _fit(bucket.params, kept):
+        return None
+    buffers = [torch.empty_like(x) if b is None else b for x, b in zip(bucket.x, kept, strict=False)]
+    fresh = [b is None for b in kept]
+    return lambda: ends.step_(buffers, fresh, **options), buffers, bucket.states, bucket.device
+
+
+def _call(outer: OuterOptimizer, members: list[Member], gamma: float) -> _Call | None:
+    params, states = [p for _, p, _ in members], [state for *_, state in members]
+    options = _options(outer, members[0][0], gamma)
+    if options is None or sharding.any_distributed(params):
         return None
     name = _mean(states[0])
     if any(_mean(state) != name for state in states):
@@ -157,27 +197,25 @@ def _call(outer: OuterOptimizer, members: list[Member], gamma: float) -> tuple[A
         return None  # the kernel knows mu - x from mu by its dtype
     xs = [state[X] for state in states]
     means: list[Tensor] = [] if name is None else [state[name] for state in states]
-    kept = [state.get(BUFFER) for state in states] if own["momentum"] != 0 else []
-    there = [(p, b) for p, b in zip(params, kept, strict=False) if b is not None]
+    kept = [state.get(BUFFER) for state in states] if options["momentum"] != 0 else []
     lists = [means] if means else []
     if kernel.serves(params, params, xs, lists):
-        module = kernel_outer
-        fits = kernel.plain([b for _, b in there], [p.numel() for p, _ in there], torch.float32)
+        module, fits = kernel_outer, _fit(params, kept)
     elif triton_step.serves(params, params, (xs, *lists)):
         module = triton_step
+        there = [(p, b) for p, b in zip(params, kept, strict=False) if b is not None]
         fits = all(b.is_contiguous() and b.dtype is torch.float32 and b.shape == p.shape for p, b in there)
     else:
         return None
     if not fits:
         return None
     buffers = [torch.empty_like(x) if b is None else b for x, b in zip(xs, kept, strict=False)]
-    options = {
-        "lr": float(own["lr"]),
-        "momentum": own["momentum"],
-        "dampening": own["dampening"],
-        "weight_decay": own["weight_decay"],
-        "nesterov": own["nesterov"],
-        "scale": (gamma if group["scale_by_gamma"] else 1.0) * (-1.0 if own["maximize"] else 1.0),
-    }
     fresh = [b is None for b in kept] or [False] * len(params)
-    return module, (params, xs, means, buffers, fresh), options, states
+    step = partial(module.outer_step_, params, xs, means, buffers, fresh, **options)
+    return step, buffers, states, params[0].device
+
+
+def _fit(params: list[Tensor], kept: list[Tensor | None]) -> bool:
+    """Whether the CPU's kernel can work on the momenta that are there."""
+    there = [(p, b) for p, b in zip(params, kept, strict=False) if b is not None]
+    return kernel.plain([b for _, b in there], [p.numel() for p, _ in there], torch.float32)
