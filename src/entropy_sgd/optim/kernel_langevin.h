@@ -15,7 +15,7 @@ TARGET INLINE void NAME(update)(const Step *s, const Row *row, const float *z, u
     U32 element = {0};
     for (int i = 0; i < LANES; i++)
         element[i] = (uint32_t)i;
-    element += low;
+    const uint32_t place = low ^ key; /* `low` is a multiple of TILE */
     F32 lanes[BLOCKS / LANES];
     memcpy(lanes, sums, sizeof lanes);
 #pragma GCC unroll 8
@@ -30,7 +30,7 @@ TARGET INLINE void NAME(update)(const Step *s, const Row *row, const float *z, u
         for (int i = 0; i < 2; i++) {
             const int at = j + i * LANES;
             if (half) {
-                U32 bits = (element + (uint32_t)at) ^ key;
+                U32 bits = (element + (uint32_t)at) ^ place;
                 MIX_BUT_LAST(bits);
                 upper[i] = bits >> 16, lower[i] = (bits ^ upper[i]) & 0xFFFFu; /* the last step, and the halves */
             }
