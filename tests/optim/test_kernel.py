@@ -8,6 +8,7 @@ import logging
 import math
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -478,3 +479,24 @@ def test_the_runtime_is_torchs_though_another_package_brought_one(compiled):
     )
     output = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
     assert str(Path(torch.__file__).resolve().parent) in output
+
+
+def test_optimizers_in_several_threads_measure_what_each_would_alone():
+    found: dict[int, list[float]] = {}
+
+    def train(name: int) -> None:
+        p = nn.Parameter(torch.linspace(-1, 1, 100_000))
+        optimizer = EntropySGD([p], L=1, inner_lr=0.01)
+        found[name] = []
+        for i in range(100):
+            p.grad = torch.cos(p.detach() * (i + 1))
+            optimizer.step()
+            found[name].append(optimizer.diagnostics()["cosine"])
+
+    train(0)
+    threads = [threading.Thread(target=train, args=(name,)) for name in (1, 2, 3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found[1] == found[2] == found[3] == found[0]

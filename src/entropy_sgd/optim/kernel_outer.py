@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import threading
 from array import array
 from collections.abc import Sequence
-from functools import cache
 from typing import Any
 
 import torch
@@ -158,7 +158,7 @@ class _Pairs:
         self._kernel.entropy_sketch(
             ctypes.byref(arguments),
             address(self._ends),
-            ctypes.c_void_p(_parts().data_ptr()),
+            ctypes.c_void_p(_parts.room.data_ptr()),
             parallel(),
             ctypes.c_int32(torch.get_num_threads()),
             ctypes.c_void_p(sketch.data_ptr()),
@@ -204,7 +204,14 @@ class Ends:
         return self._update.run(**options)
 
 
-@cache
-def _parts() -> Tensor:
-    """Room for the sketches of the parts that threads work on: SLABS of them, see kernel.c."""
-    return torch.empty(64 * (4096 + TILE + 2), dtype=torch.float32, device="cpu")
+class _Parts(threading.local):
+    """Room for the sketches of the parts that threads work on: SLABS of them, see kernel.c.
+
+    Each thread of Python has its own: ctypes lets them run the kernel side by side.
+    """
+
+    def __init__(self) -> None:
+        self.room = torch.empty(64 * (4096 + TILE + 2), dtype=torch.float32, device="cpu")
+
+
+_parts = _Parts()
