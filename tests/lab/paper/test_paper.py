@@ -42,8 +42,8 @@ def begun(path: Path, entry: Entry, seed: int) -> Path:
     return path
 
 
-def run(folder: Path, entry: Entry, seed: int, error: float | None) -> Path:
-    """The folder of a run of `entry` that ended with this test error, or diverged."""
+def run(folder: Path, entry: Entry, seed: int, error: float | None, loss: float = 0.1) -> Path:
+    """The folder of a run of `entry` that ended with this test error and loss, or diverged."""
     made = begun(folder / f"{entry.key}-{seed}", entry, seed)
     known = {"recipe": entry.recipe.name, "seed": seed}
     if error is None:
@@ -51,7 +51,7 @@ def run(folder: Path, entry: Entry, seed: int, error: float | None) -> Path:
             made / "summary.json", {"status": "diverged", **known, "reason": "a loss of nan at step 3 of 9"}
         )
     else:
-        judged = {"loss": 0.1, "error": error}
+        judged = {"loss": loss, "error": error}
         parts = {"final": True, "metric": "error", "validation": None, "test": judged, "weights_sha256": "0"}
         write_json(
             made / "summary.json", {"status": "finished", **known, **parts, "epochs": 100.0, "seconds": 60.0}
@@ -100,6 +100,14 @@ def test_the_table_says_what_the_runs_say(results):
     assert ours["verdict"] == "agrees (−0.5 se); 1 of 3 diverged"
     assert ours["difference (95 %)"] == "−0.07 ± 0.38 to adam"
     assert table.progress(standings, TINY).lines == (("tiny", "two methods", "6 of 6", "1"),)
+
+
+def test_a_run_that_ends_no_better_than_guessing_has_diverged(tmp_path):
+    for seed, (error, loss) in enumerate([(1.3, 0.1), (88.65, 2.30109), (60.0, 1.9)]):
+        kept.keep(read(run(tmp_path / "runs", OURS, seed, error, loss)), tmp_path / "results", TINY)
+    standing = stand(tmp_path / "results", TINY)[OURS.key]
+    assert [run.seed for run in standing.finished] == [0, 2]
+    assert standing.diverged == 1
 
 
 def test_holes_are_called_not_run_and_divergence_has_no_mean(tmp_path):

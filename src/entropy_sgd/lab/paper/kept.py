@@ -19,6 +19,8 @@ from entropy_sgd.lab.runs.records import Record, flatten, read_json, write_whole
 
 POINTS = 100
 """Of a training curve."""
+GUESSING = 0.99 * math.log(10)
+"""Loss of a guess among ten classes, which MNIST and CIFAR-10 have; 1 % for classes of unequal frequency."""
 INDIFFERENT = ("paper", "chosen", "threads", "channels_last", "compile", "log_every", "evaluate_every")
 """Fields of a recipe that explain it, or decide its speed and what is written down, not its result."""
 
@@ -37,8 +39,16 @@ class Kept:
 
     @property
     def finished(self) -> bool:
-        """Whether it came to its end; otherwise it diverged."""
-        return self.summary["status"] == "finished"
+        """Whether it came to its end and learned something there; otherwise it diverged."""
+        return self.summary["status"] == "finished" and not self._guesses
+
+    @property
+    def _guesses(self) -> bool:
+        """Whether the network ended no better than one that gives every image the same ten probabilities."""
+        if self.summary["metric"] != "error":
+            return False
+        judged: Record = self.summary.get("test") or self.summary.get("validation") or {}
+        return float(judged.get("loss", 0.0)) >= GUESSING
 
     def result(self, part: str) -> float | None:
         """How the run is judged on `validation` or `test` data; None if it did not come to that."""
