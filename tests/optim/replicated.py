@@ -203,6 +203,19 @@ def weights_of_others_are_not_pulled_back(group: Group) -> None:
         )
 
 
+def a_write_to_what_does_not_train_is_seen(group: Group) -> None:
+    p, idle = nn.Parameter(torch.zeros(50)), nn.Parameter(torch.zeros(3))  # which never has a gradient
+    optimizer = Replicas([p, idle], lr=0.5, L=2, rho=0.1, process_group=group)
+    for i in range(9):
+        if i == 8:  # between two cycles, on all replicas
+            with torch.no_grad():
+                idle.fill_(7.0)
+        p.grad = torch.ones(50)
+        optimizer.step()
+    optimizer.eval()
+    assert idle.tolist() == [7.0] * 3
+
+
 def narrow_numbers(group: Group) -> None:
     """bfloat16 on the way: x̄ is the same on all ranks, and far more precise than bfloat16 itself."""
     a = dist.get_rank(group)
@@ -536,6 +549,7 @@ def main() -> None:
         results["quadratic"] = quadratic(groups[3])
         eval_shows_the_mean(groups[3])
         weights_of_others_are_not_pulled_back(groups[3])
+        a_write_to_what_does_not_train_is_seen(groups[3])
         narrow_numbers(groups[3])
         half_weights(groups[3])
         the_diverged_is_named(groups[3])

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections.abc import Callable
 
 import pytest
 import torch
 
-from entropy_sgd import EntropySGD
+from entropy_sgd import EntropySGD, scoping
 from entropy_sgd.optim import kernel_outer
+from entropy_sgd.optim.bucket import Bucket
 
 Change = Callable[[list[torch.nn.Parameter], EntropySGD], object]
 
@@ -165,3 +167,91 @@ def test_states_that_move_in_memory_within_a_cycle_are_followed():
     step(same, other)
     assert all(torch.equal(p, q) for p, q in zip(params, same, strict=True))
     assert optimizer.diagnostics() == other.diagnostics()
+
+
+def test_weights_that_move_beside_a_subclass_are_followed():
+    class Subclass(torch.nn.Parameter):
+        pass
+
+    p, other = torch.nn.Parameter(torch.zeros(1000)), Subclass(torch.zeros(3))
+    optimizer = EntropySGD([{"params": [p]}, {"params": [other]}], lr=1.0, L=20, noise=0.0)
+
+    def step() -> None:
+        p.grad, other.grad = torch.ones(1000), torch.ones(3)
+        optimizer.step()
+
+    for _ in range(3):
+        step()
+    old = p.data
+    kept = old.clone()
+    p.data = torch.zeros(1000)
+    with pytest.warns(UserWarning, match="changed from outside"):
+        step()
+    assert torch.equal(old, kept)
+    assert (p < 0).all()
+
+
+def interrupted(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def test_an_interrupt_before_the_step_is_counted_takes_nothing_back(monkeypatch: pytest.MonkeyPatch):
+    params, optimizer = stepped(11)  # one step into the second cycle
+    with monkeypatch.context() as patch:
+        patch.setattr(Bucket, "_unchanged", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            step(params, optimizer)
+    x = [optimizer.state[p]["entropy_x"].clone() for p in params]
+    assert [optimizer.state[p]["entropy_step"] for p in params] == [1, 1]
+    step(params, optimizer)
+    for p, centre in zip(params, x, strict=True):
+        assert torch.equal(optimizer.state[p]["entropy_x"], centre)
+
+
+def test_options_that_are_tensors_may_change_in_place():
+    p = torch.nn.Parameter(torch.zeros(10))
+    optimizer = EntropySGD([p], lr=1.0, L=50, noise=0.0, inner_momentum=0.0, gamma=0.0, anneal="outer")
+    rate = optimizer.param_groups[0]["inner_lr"] = torch.tensor(0.1)
+    for _ in range(3):
+        p.grad = torch.ones(10)
+        optimizer.step()
+    before = p.detach().clone()
+    rate.fill_(0.01)
+    optimizer.step()
+    torch.testing.assert_close(before - p.detach(), torch.full((10,), 0.01))
+
+
+def test_a_resumed_run_of_several_groups_measures_the_same():
+    def made() -> tuple[list[torch.nn.Parameter], EntropySGD]:
+        params = [torch.nn.Parameter(torch.linspace(-1, 1, n)) for n in (300_000, 200_000)]
+        groups = [{"params": [p]} for p in params]
+        return params, EntropySGD(groups, lr=1.0, L=8, gamma=scoping.MatchGradient(), seed=1)
+
+    def run(params: list[torch.nn.Parameter], optimizer: EntropySGD, steps: int) -> None:
+        for _ in range(steps):
+            for p in params:
+                p.grad = 1 + 0.1 * torch.sin(3 * p.detach())
+            optimizer.step()
+
+    params, optimizer = made()
+    run(params, optimizer, 15)
+    again, resumed = made()
+    with torch.no_grad():
+        for p, q in zip(params, again, strict=True):
+            q.copy_(p)
+    resumed.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+    run(params, optimizer, 20)
+    run(again, resumed, 20)
+    assert optimizer.diagnostics() == resumed.diagnostics()
+    assert all(torch.equal(p, q) for p, q in zip(params, again, strict=True))
+
+
+def test_a_sketch_loaded_under_another_default_device_is_on_the_cpu():
+    _, optimizer = stepped(13, (5, 7001))
+    saved = copy.deepcopy(optimizer.state_dict())
+    torch.set_default_device("meta")
+    try:
+        optimizer.load_state_dict(saved)
+    finally:
+        torch.set_default_device(None)
+    assert optimizer._gradient.device.type == "cpu"

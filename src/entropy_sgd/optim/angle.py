@@ -25,9 +25,11 @@ def empty(groups: Sequence[dict[str, Any]], device: torch.device) -> Tensor:
     return torch.zeros(sketch.BUCKETS, dtype=torch.float32, device=device)
 
 
-def is_sketch(vector: Tensor) -> bool:
-    """Whether it is a sketch, and not the elements themselves."""
-    return vector.dtype is torch.float32 and len(vector) == sketch.BUCKETS
+def is_sketch(vector: Tensor, device_type: str | None = None) -> bool:
+    """Whether it is a sketch, and not the elements themselves, on a device of this type if one is given."""
+    if vector.dtype is not torch.float32 or len(vector) != sketch.BUCKETS:
+        return False
+    return device_type is None or vector.device.type == device_type
 
 
 def to_list(vector: Tensor) -> list[float]:
@@ -39,7 +41,8 @@ def from_list(numbers: list[float] | None) -> Tensor | None:
     """What `to_list` was given."""
     if numbers is None:
         return None
-    return torch.tensor(numbers[1:], dtype=torch.float64 if numbers[0] == 64 else torch.float32)
+    dtype = torch.float64 if numbers[0] == 64 else torch.float32
+    return torch.tensor(numbers[1:], dtype=dtype, device="cpu")  # `add` takes it where it is needed
 
 
 def add(

@@ -91,14 +91,15 @@ class Bucket:
         """
         group = self.group
         self.states = states
+        self._steps: list[int] = []  # counted before this step, of those members that it counts
         if gradient is None:
             gradient = list(map(gradient_of, self.params))
-        options = [gamma, *map(group.get, OPTIONS)]
+        # a tensor that a user has put there may be changed in place
+        options = [gamma, *(v.item() if isinstance(v, Tensor) else v for v in map(group.get, OPTIONS))]
         same = options == self._options
         if same and self._unchanged(states):
             self._count(states, gradient)
             return
-        self._steps: list[int] = []  # counted before this step, of those members that it counts
         rule = RULES.get(group["inner"])  # None for a torch optimizer, which keeps its own memory
         self._options, self.h = options, Langevin.of(group, rule or RULES["sgd"], gamma)
         names = () if rule is None else rule.buffers(self.h)
@@ -141,7 +142,7 @@ class Bucket:
         self.whole_x = self.x  # as the parameters are, for a torch optimizer inside
         self._take = itemgetter(X, mean or X, *names)
         self._entries = list(chain.from_iterable(map(self._take, states)))
-        self._none = [False] * len(states)
+        self._nobody = [False] * len(states)
         self.sharded = sharding.any_distributed(self.params)
         self.offset = [sharding.offset(p) for p in self.params] if self.sharded else [0] * len(self.params)
         if self.dtype.is_complex or self.sharded:
@@ -157,8 +158,8 @@ class Bucket:
                 state[AGE] = k - 1
 
     def _unchanged(self, states: list[dict[str, Any]]) -> bool:
-        """Whether the entries of the states are the tensors in the lists, as they are within a cycle."""
-        if not self._entries:
+        """Whether the entries of the states are the tensors in the lists, as they are from step to step."""
+        if not self._entries:  # no step has been made yet
             return False
         try:
             entries = chain.from_iterable(map(self._take, states))
@@ -171,8 +172,8 @@ class Bucket:
         """The step is one more with the same lists; only the gradients are new."""
         steps: list[int] = list(map(_step, states))
         ages: list[int] = list(map(_age, states)) if self._keeping else steps
-        self.first = [step == 0 for step in steps] if 0 in steps else self._none
-        self.reset = [age == 0 for age in ages] if 0 in ages else self._none
+        self.first = [step == 0 for step in steps] if 0 in steps else self._nobody
+        self.reset = [age == 0 for age in ages] if 0 in ages else self._nobody
         self.k = [age + 1 for age in ages]
         self._steps, self._same_lists = steps, True
         for state in states:
@@ -187,7 +188,7 @@ class Bucket:
     def with_gradient(self, vector: Tensor, groups: list[dict[str, Any]], seed: int, t: int) -> Tensor:
         """`vector` (see angle.py) and grad f(x) of the members at their first step."""
         scales = (-1.0 if self.group["maximize"] else 1.0, self.h.weight_decay)
-        ends = self.ends() if self._same_lists and all(self.first) and angle.is_sketch(vector) else None
+        ends = self.ends() if self._same_lists and all(self.first) and angle.is_sketch(vector, HOST) else None
         if ends is not None and ends.plan.reads(self.gradient):
             ends.add_gradient_(vector, self.gradient, scales, seed, t)
             return vector
@@ -302,7 +303,9 @@ class Bucket:
         v = self.buffers[0] if self.buffers else []
         if self.device.type == HOST:
             plan = self._plan
-            if plan is None or not (plan.stays() if same else plan.holds(self.x_prime, self.x, self.mu, v)):
+            if plan is None or not (
+                plan.stays(self.x_prime) if same else plan.holds(self.x_prime, self.x, self.mu, v)
+            ):
                 lists = [states for states in (self.mu, v) if states]
                 plan = None
                 if kernel.serves(self.x_prime, self.gradient, self.x, lists):

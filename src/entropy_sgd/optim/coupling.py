@@ -153,6 +153,7 @@ class Coupled(LocalEntropy):
         if self._couples:
             self._launch()
             self._held.record(self._params())
+            self._steady = None  # `_notice` looks at more than the parameters of the buckets
 
     @property
     def _changes_gradient(self) -> bool:

@@ -42,8 +42,7 @@
 #define STATES 0 /* slots of the key */
 #define SKETCH 2
 
-/* The constants of sketch.py. */
-#define BUCKETS 4096
+#define BUCKETS 4096 /* of sketch.py */
 #define SLAB 1024 /* tiles at least, in each of the parts that are summed apart */
 #define SLABS 64  /* parts at most */
 
@@ -314,7 +313,7 @@ static void work(void *argument)
     }
 }
 
-/* How many chunks each tensor ends at; the last is the length of the `sums` that entropy_step needs, halved. */
+/* How many chunks each tensor ends at; the last is the length of the `sums` that entropy_run needs, halved. */
 int64_t entropy_chunks(const Tensor *tensors, int64_t count, int64_t *ends)
 {
     int64_t chunks = 0;

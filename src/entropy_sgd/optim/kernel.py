@@ -170,7 +170,8 @@ class Plan:
             rows += (p.data_ptr(), 0, x[i].data_ptr(), mean, momentum)
             rows += (p.numel(), offset[i], parameter[i], 0, 0)
         self.rows = array("q", rows)
-        self.flags: tuple[Sequence[bool], Sequence[bool]] | None = None  # of the last step, and so are these:
+        # what `rows` and `arguments` hold of the last step
+        self.flags: tuple[Sequence[bool], Sequence[bool]] | None = None
         self.hyper_parameters: Langevin | None = None
         self.ends = array("q", bytes(8 * count))
         place = self.rows.buffer_info()[0]
@@ -203,10 +204,10 @@ class Plan:
             and (*lists[2], *lists[3], *tensors[:1])[0].dtype is self.dtype
         )
 
-    def stays(self) -> bool:
-        """`holds`, where the lists are known to be the same, and x' to be where it was."""
-        return list(map(Tensor.data_ptr, self.states)) == self.places[self.count :] and all(
-            map(Tensor.is_contiguous, self.lists[0])
+    def stays(self, x_prime: Sequence[Tensor]) -> bool:
+        """`holds`, where the other lists are known to be the same."""
+        return [*map(Tensor.data_ptr, x_prime), *map(Tensor.data_ptr, self.states)] == self.places and all(
+            map(Tensor.is_contiguous, x_prime)
         )
 
     def reads(self, gradient: Sequence[Tensor]) -> bool:

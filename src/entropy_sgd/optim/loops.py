@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from entropy_sgd.optim import angle, outer_update, scoping
-from entropy_sgd.optim.bucket import Bucket, gather, reuse
+from entropy_sgd.optim.bucket import HOST, Bucket, gather, reuse
 from entropy_sgd.optim.diagnostics import UNKNOWN, measure
 from entropy_sgd.optim.held_weights import HeldWeights
 from entropy_sgd.optim.hosted import Hosted
@@ -85,7 +85,8 @@ class Loops(HeldWeights):
         for distance, gradient in sums:  # on one device, though the parameters may be spread over several
             device = buckets[0].device
             distance_sq = distance_sq + (distance.to(device) if isinstance(distance, Tensor) else distance)
-            common["gradient_sq"] += gradient.to(device) if isinstance(gradient, Tensor) else gradient
+            gradient = gradient.to(device) if isinstance(gradient, Tensor) else gradient
+            common["gradient_sq"] = common["gradient_sq"] + gradient
         common["distance"] = common["distance"] + distance_sq**0.5
         return True
 
@@ -219,13 +220,13 @@ class Loops(HeldWeights):
         if vector is None or not taking_part:
             return None, None
         address = (common["seed"], common["outer_step"])
-        if buckets is not None and angle.is_sketch(vector):
+        if buckets is not None and angle.is_sketch(vector, HOST):
             displacement, square = torch.zeros_like(vector), 0.0
             for _, ends in buckets:
                 square += ends.add_displacement_(displacement, *address)
         else:
             displacement, square = outer_update.displacement(vector, taking_part, self.param_groups, *address)
-        # torch.dot runs in BLAS with one thread, after which the next threads must be started anew.
+        # torch.dot calls BLAS with one thread, which ends OpenMP's others: a step would start them anew.
         return (vector * displacement[: len(vector)]).sum(), square
 
     def _measure(self, displacement_sq: Any, dot: Any) -> dict[str, float]:

@@ -32,10 +32,11 @@ def displacement(
     vector = torch.zeros_like(like)
     indices = {p: i for i, p in enumerate(p for group in groups for p in group["params"])}
     square = torch.zeros((), dtype=torch.float64, device=vector.device)
-    by_mean: dict[str | None, list[tuple[Tensor, State]]] = {}
-    for _, p, state in members:
-        by_mean.setdefault(_mean(state), []).append((p, state))
-    for name, chosen in by_mean.items():
+    # as the buckets of a step are: partial sums, and so their rounding, are the same on every path
+    parts: dict[tuple[Any, ...], list[tuple[Tensor, State]]] = {}
+    for group, p, state in members:
+        parts.setdefault((_mean(state), id(group), p.device, p.dtype), []).append((p, state))
+    for (name, *_), chosen in parts.items():
         params = [p for p, _ in chosen]
         x = [] if name == AWAY else real([state[X] for _, state in chosen])
         mean = real(params if name is None else [state[name] for _, state in chosen])

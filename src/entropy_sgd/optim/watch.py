@@ -36,7 +36,15 @@ def _marks(params: list[Tensor]) -> _Marks:
 
 
 def _places(params: list[Tensor]) -> list[int]:
-    return list(map(Tensor.data_ptr, params)) if _plain(params) else [0] * len(params)
+    return list(map(Tensor.data_ptr, params)) if _plain(params) else list(map(_place, params))
+
+
+def _place(p: Tensor) -> int:
+    """Of one that may be a subclass, whose elements may be spread or elsewhere."""
+    try:
+        return sharding.local(p).data_ptr()
+    except RuntimeError:  # a subclass without memory of its own
+        return 0
 
 
 def _versions(params: list[Tensor]) -> list[Any]:
@@ -79,7 +87,7 @@ class Watch:
         if self._plain:
             written = list(map(_version, params)) != versions or list(map(Tensor.data_ptr, params)) != places
         else:
-            written = _versions(params) != versions
+            written = _versions(params) != versions or _places(params) != places
         return not written and list(map(_dtype, params)) == dtypes and list(map(_shape, params)) == shapes
 
     def forget(self) -> None:
