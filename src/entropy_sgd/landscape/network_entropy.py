@@ -69,9 +69,9 @@ class LaplaceExpansion:
         density = lanczos_quadrature(krylov, self.probes)
         if density.extremes[0] <= -gamma:
             raise ValueError(
-                f"gamma = {gamma:g} does not exceed the Hessian's most negative eigenvalue, "
-                f"{density.extremes[0]:.3g}: Laplace's integral diverges; take a larger gamma or "
-                "network_local_entropy with method='langevin'"
+                f"gamma = {gamma:g} does not outweigh the Hessian's most negative eigenvalue, "
+                f"{density.extremes[0]:.3g}: Laplace's integral diverges; take a larger gamma, above "
+                f"{-density.extremes[0]:.3g}, or method='langevin'"
             )
         return density.trace_of(lambda nodes: torch.log1p(nodes / gamma))
 

@@ -87,6 +87,8 @@ def _fetch(arguments: list[str]) -> object:
         for path in datasets.fetch(name, options.data_dir):
             print(path)
             files.append(path)
+    if not files:
+        print(f"nothing is missing in {datasets.data_root(options.data_dir)}")
     return {"files": files}
 
 

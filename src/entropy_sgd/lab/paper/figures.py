@@ -142,7 +142,8 @@ def _panel(panel: Panel, standings: Mapping[str, Standing], left: Any, right: An
     recipe = standings[panel.curves[0].loss].entry.recipe
     metric = metrics.get(recipe.metric)
     left.set(title=panel.title, ylabel="training loss, cross-entropy", yscale="log")
-    right.set(title=metric.title, ylabel=metric.label)
+    held_out = any(standings[curve.validation].finished for curve in panel.curves if curve.validation)
+    right.set(title=metric.title if held_out else "On test data, at the end", ylabel=metric.label)
     heights: list[float] = []
     for colour, curve in zip(COLOURS, panel.curves, strict=False):
         standing = standings[curve.loss]
