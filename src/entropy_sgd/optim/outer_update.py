@@ -183,7 +183,7 @@ def _laid_out(outer: OuterOptimizer, bucket: Bucket, ends: kernel_outer.Ends, ga
         return None
     buffers = [torch.empty_like(x) if b is None else b for x, b in zip(bucket.x, kept, strict=False)]
     fresh = [b is None for b in kept]
-    return lambda: ends.step_(buffers, fresh, **options), buffers, bucket.states, bucket.device
+    return partial(ends.step_, buffers, fresh, **options), buffers, bucket.states, bucket.device
 
 
 def _call(outer: OuterOptimizer, members: list[Member], gamma: float) -> _Call | None:
