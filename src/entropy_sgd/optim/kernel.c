@@ -187,37 +187,19 @@ static const Places last_words = {0, 16, 0, 17, 0, 18, 0, 19, 0, 20, 0, 21, 0, 2
     } while (0)
 #include "kernel_isa.h"
 
-#define SUFFIX _base
-#define TARGET
-#define BYTES 16
 #define MUL(a, b) ((U64)_mm_mul_epu32((__m128i)(a), (__m128i)(b)))
-#define UPPER(a, b) (((a) >> 32) | ((b) & 0xFFFFFFFF00000000u))
-#define LOWER(a, b) (((a) & 0xFFFFFFFFu) | ((b) << 32))
 #define SQRT(x) ((F32)_mm_sqrt_ps((__m128)(x)))
-#define FMA(a, b, c) ((a) * (b) + (c))
-#define ADD(x, bits) (((U32)(x) + (bits)) | (U32)((x) != (x)))
-#define PACK(to, a, b)                                                                                          \
-    do {                                                                                                        \
-        U16 packed[2] = {__builtin_convertvector((a) >> 16, U16), __builtin_convertvector((b) >> 16, U16)};     \
-        memcpy(to, packed, sizeof packed);                                                                      \
-    } while (0)
-#define UNPACK(words, from)                                                                                     \
-    do {                                                                                                        \
-        U16 packed[2];                                                                                          \
-        memcpy(packed, from, sizeof packed);                                                                    \
-        (words)[0] = __builtin_convertvector(packed[0], U32) << 16;                                             \
-        (words)[1] = __builtin_convertvector(packed[1], U32) << 16;                                             \
-    } while (0)
-#include "kernel_isa.h"
 #else
-#define SUFFIX _base
-#define TARGET
-#define BYTES 16
 #define MUL(a, b) (((a) & 0xFFFFFFFFu) * ((b) & 0xFFFFFFFFu))
-#define UPPER(a, b) (((a) >> 32) | ((b) & 0xFFFFFFFF00000000u))
-#define LOWER(a, b) (((a) & 0xFFFFFFFFu) | ((b) << 32))
 #define SQRT(x) \
     ((F32){__builtin_sqrtf((x)[0]), __builtin_sqrtf((x)[1]), __builtin_sqrtf((x)[2]), __builtin_sqrtf((x)[3])})
+#endif
+
+#define SUFFIX _base
+#define TARGET
+#define BYTES 16
+#define UPPER(a, b) (((a) >> 32) | ((b) & 0xFFFFFFFF00000000u))
+#define LOWER(a, b) (((a) & 0xFFFFFFFFu) | ((b) << 32))
 #define FMA(a, b, c) ((a) * (b) + (c))
 #define ADD(x, bits) (((U32)(x) + (bits)) | (U32)((x) != (x)))
 #define PACK(to, a, b)                                                                                          \
@@ -233,7 +215,6 @@ static const Places last_words = {0, 16, 0, 17, 0, 18, 0, 19, 0, 20, 0, 21, 0, 2
         (words)[1] = __builtin_convertvector(packed[1], U32) << 16;                                             \
     } while (0)
 #include "kernel_isa.h"
-#endif
 
 typedef void (*Langevin)(const Step *, int64_t, int64_t, int64_t, double *);
 typedef void (*Gaussian)(const Address *, int64_t, int64_t, int64_t, float *);
