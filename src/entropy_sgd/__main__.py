@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from collections.abc import Sequence
@@ -12,13 +13,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         from entropy_sgd.lab import cli
 
-        return cli.main(arguments)
+        code = cli.main(arguments)
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
-        return 130
+        code = 130
     finally:
         if arguments is None:  # the process is about to end: there is nothing left to interrupt
             signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if arguments is None and "LOCAL_RANK" in os.environ:
+        from entropy_sgd.lab.training.processes import leave
+
+        leave(code)
+    return code
 
 
 if __name__ == "__main__":

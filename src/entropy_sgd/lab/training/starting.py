@@ -116,7 +116,7 @@ def main() -> None:
     folder = Path(sys.argv[1])
     task = pickle.loads((folder / TASK).read_bytes())
 
-    from entropy_sgd.lab.training.processes import Processes
+    from entropy_sgd.lab.training.processes import Processes, leave
     from entropy_sgd.lab.training.trainer import train
 
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -134,7 +134,7 @@ def main() -> None:
     if os.environ["RANK"] == "0":
         (folder / "new").write_bytes(pickle.dumps(outcome))
         (folder / "new").replace(folder / OUTCOME)
-    sys.exit(code)
+    leave(code)
 
 
 if __name__ == "__main__":
