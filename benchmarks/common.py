@@ -1,10 +1,11 @@
-"""Timing side by side: every round times each candidate once, under the same load; the best is kept."""
+"""Timing side by side: every round times each candidate once, under the same load."""
 
 from __future__ import annotations
 
 import json
 import os
 import platform
+import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,17 +18,39 @@ RESULTS = Path(__file__).parents[1] / "results" / "bench"
 
 def best_of(candidates: dict[str, Callable[[], object]], seconds: float, least: int = 5) -> dict[str, float]:
     """Seconds of each candidate's fastest call, alternating for about `seconds`, `least` rounds at least."""
+    return {name: min(times) for name, times in _rounds(candidates, seconds, least).items()}
+
+
+def ratios_to(
+    base: str, candidates: dict[str, Callable[[], object]], seconds: float, least: int = 5
+) -> tuple[float, dict[str, float]]:
+    """Median seconds of `base`, and the median over the rounds of each candidate's ratio to it.
+
+    The fastest calls of two candidates may come from moments at which the machine's memory differs in speed;
+    those of a round do not.
+    """
+    found = _rounds(candidates, seconds, least)
+    ratios = {
+        name: statistics.median(a / b for a, b in zip(times, found[base], strict=True))
+        for name, times in found.items()
+    }
+    return statistics.median(found[base]), ratios
+
+
+def _rounds(
+    candidates: dict[str, Callable[[], object]], seconds: float, least: int
+) -> dict[str, list[float]]:
     for call in candidates.values():
         call()
-    best = dict.fromkeys(candidates, float("inf"))
+    found: dict[str, list[float]] = {name: [] for name in candidates}
     end, rounds = time.perf_counter() + seconds, 0
     while rounds < least or time.perf_counter() < end:
         for name, call in candidates.items():
             start = time.perf_counter()
             call()
-            best[name] = min(best[name], time.perf_counter() - start)
+            found[name].append(time.perf_counter() - start)
         rounds += 1
-    return best
+    return found
 
 
 def machine() -> dict[str, Any]:

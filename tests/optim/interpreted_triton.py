@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from entropy_sgd.optim import kernel, kernel_outer, sketch, triton_step
+from entropy_sgd.optim.descent import Descent
 from entropy_sgd.optim.noise import Span, gaussian_by_torch
 from steps import HalfStates, hyper_parameters
 
@@ -133,13 +134,13 @@ def test_bfloat16_weights_are_rounded_as_the_readable_path_rounds_them():
 @pytest.mark.parametrize("mean", [True, False])
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 def test_the_outer_update_has_the_bits_of_the_compiled_one(half, mean, momentum):
-    options = {"lr": 0.3, "momentum": momentum, "dampening": 0.1, "weight_decay": 0.2, "scale": 0.7}
+    h = Descent(0.3, momentum, dampening=0.1, weight_decay=0.2, nesterov=momentum != 0, scale=0.7)
     results = []
     for module in (kernel_outer, triton_step):
         p, _, x, mu, v = lists(mean=mean, momentum=momentum != 0, half=half)
         v = [t.float() for t in v]
         fresh = [True, False, True, False, False]
-        squares = module.outer_step_(p, x, mu, v, fresh, nesterov=momentum != 0, **options)
+        squares = module.outer_step_(h, p, x, mu, v, fresh)
         results.append((p, v, [float(s) for s in squares]))
     for a, b in zip(results[0][0] + results[0][1], results[1][0] + results[1][1], strict=True):
         assert torch.equal(a, b)
@@ -149,10 +150,8 @@ def test_the_outer_update_has_the_bits_of_the_compiled_one(half, mean, momentum)
 def test_the_outer_update_of_bfloat16_weights_keeps_x():
     x = torch.randn(100, generator=torch.Generator().manual_seed(0))
     p, mu = x.bfloat16(), x + 1e-5
-    triton_step.outer_step_(
-        [p], [x], [mu], [], [False], lr=1.0, momentum=0.0, dampening=0.0, weight_decay=0.0, nesterov=False,
-        scale=1.0,
-    )  # fmt: skip
+    h = Descent(1.0, momentum=0.0, dampening=0.0, weight_decay=0.0, nesterov=False, scale=1.0)
+    triton_step.outer_step_(h, [p], [x], [mu], [], [False])
     torch.testing.assert_close(x, mu, rtol=0, atol=1e-6)
     assert torch.equal(p, x.bfloat16())
 

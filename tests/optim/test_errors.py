@@ -265,3 +265,18 @@ def test_the_seed_of_sgld_in_the_only_group():
         SGLD([{"params": parameter(), "seed": 7}, {"params": parameter(), "seed": 8}], lr=0.1)
     with pytest.raises(ValueError, match="seed must be"):
         SGLD([{"params": parameter(), "seed": "x"}], lr=0.1)
+
+
+def test_the_learning_rate_of_sgd_given_as_lr_is_pointed_out():
+    with pytest.warns(UserWarning, match=r"EntropySGD\(params, inner_lr=0\.05\)"):
+        EntropySGD(parameter(), lr=0.05, momentum=0.9, nesterov=True)
+    with pytest.warns(UserWarning, match=r"inner_lr=0\.01\)"):
+        EntropySGD(parameter(), lr=torch.tensor(0.01))
+
+
+@pytest.mark.parametrize("options", [{}, {"lr": 0.5}, {"lr": 0.0}, {"lr": 0.1, "inner_lr": 0.1}])
+def test_an_outer_rate_chosen_on_purpose_does_not_warn(options: dict[str, float]):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        EntropySGD(parameter(), **options)
+        EntropySGD.paper(parameter(), **options)

@@ -18,6 +18,7 @@ from torch import nn
 
 from entropy_sgd import EntropyAdam, EntropySGD
 from entropy_sgd.optim import kernel, kernel_outer
+from entropy_sgd.optim.descent import Descent
 from entropy_sgd.optim.langevin import langevin_step
 from entropy_sgd.optim.noise import Span, gaussian, gaussian_by_torch
 from problem import Problem, run
@@ -231,12 +232,16 @@ def test_the_outer_update_is_that_of_torch(compiled, instruction_set, mean, opti
         for p, d in zip(params, away, strict=True):
             p.grad = 0.25 * d
         sgd.step()
-        squares = kernel_outer.outer_step_(
-            mine, centres, means, buffers if "momentum" in options else [], [i == 0] * 4,
-            lr=0.3, momentum=options.get("momentum", 0.0), dampening=options.get("dampening", 0.0),
-            weight_decay=options.get("weight_decay", 0.0), nesterov=options.get("nesterov", False),
+        h = Descent(
+            lr=0.3,
+            momentum=options.get("momentum", 0.0),
+            dampening=options.get("dampening", 0.0),
+            weight_decay=options.get("weight_decay", 0.0),
+            nesterov=options.get("nesterov", False),
             scale=-0.25 if options.get("maximize") else 0.25,
-        )  # fmt: skip
+        )
+        momenta = buffers if "momentum" in options else []
+        squares = kernel_outer.outer_step_(h, mine, centres, means, momenta, [i == 0] * 4)
         for value, d in zip(squares, away, strict=True):
             assert value == pytest.approx(float(d.double().square().sum()), rel=1e-4)
     for p, q, buffer in zip(params, mine, buffers, strict=True):

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from entropy_sgd.optim import kernel, kernel_outer, sketch
+from entropy_sgd.optim import angle, kernel, kernel_outer, sketch
 from entropy_sgd.optim.noise import Span
 
 SIZES = [1, 64, 100, 0, 30_001]
@@ -37,6 +37,15 @@ def test_the_compiled_sketch_is_that_of_torch(instruction_set, half):
         assert square == pytest.approx(float(expected), rel=1e-5)
     finally:
         library.entropy_choose(kernel.AVX512)
+
+
+def test_the_inner_product_is_that_of_torch():
+    generator = torch.Generator().manual_seed(0)
+    a, b = (torch.randn(sketch.BUCKETS, generator=generator) for _ in range(2))
+    expected = float(a.double() @ b.double())
+    assert kernel_outer.dot(a, b) == pytest.approx(expected, rel=1e-12)
+    assert angle.dot(a, b) == pytest.approx(expected, rel=1e-12)
+    assert float(angle.dot(a[:10].double(), b.double())) == pytest.approx(float(a[:10] @ b[:10]), rel=1e-5)
 
 
 def test_nor_does_it_depend_on_the_number_of_threads():

@@ -293,6 +293,39 @@ def test_hooks_fire_once_for_each_step(info):
     assert len(calls) == 28
 
 
+@pytest.mark.parametrize(
+    "register",
+    [
+        lambda optimizer, hook: register_optimizer_step_pre_hook(hook),
+        lambda optimizer, hook: register_optimizer_step_post_hook(hook),
+        lambda optimizer, hook: optimizer.register_step_pre_hook(hook),
+        lambda optimizer, hook: optimizer.register_step_post_hook(hook),
+    ],
+)
+def test_a_single_hook_fires_until_it_is_removed(register):
+    p = nn.Parameter(torch.ones(3))
+    optimizer, calls = EntropySGD([p], L=2), []
+    p.grad = torch.ones(3)
+    optimizer.step()
+    handle = register(optimizer, lambda *_: calls.append(1))
+    for _ in range(3):
+        optimizer.step()
+    handle.remove()
+    optimizer.step()
+    assert len(calls) == 3
+
+
+def test_the_profiler_knows_a_step_by_its_name():
+    p = nn.Parameter(torch.ones(3))
+    optimizer = EntropySGD([p])
+    p.grad = torch.ones(3)
+    optimizer.step()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        optimizer.step()
+    names = [event.key for event in profile.key_averages()]
+    assert names.count("Optimizer.step#EntropySGD.step") == 1
+
+
 @ENTROPIC
 def test_hooks_of_the_outer_optimizer_fire_once_for_each_cycle(info):
     params = parameters()

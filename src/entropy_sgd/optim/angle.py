@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from entropy_sgd.optim import sharding, sketch
+from entropy_sgd.optim import kernel, kernel_outer, sharding, sketch
 from entropy_sgd.optim.noise import Span
 
 
@@ -30,6 +30,15 @@ def is_sketch(vector: Tensor, device_type: str | None = None) -> bool:
     if vector.dtype is not torch.float32 or len(vector) != sketch.BUCKETS:
         return False
     return device_type is None or vector.device.type == device_type
+
+
+def dot(a: Tensor, b: Tensor) -> Tensor | float:
+    """The inner product of two such vectors; the shorter one goes on with zeros."""
+    if is_sketch(a, "cpu") and is_sketch(b, "cpu") and kernel.library() is not None:
+        return kernel_outer.dot(a, b)
+    # torch.dot calls BLAS with one thread, which ends OpenMP's others: a step would start them anew.
+    shared = min(len(a), len(b))
+    return (a[:shared] * b[:shared]).sum()
 
 
 def to_list(vector: Tensor) -> list[float]:

@@ -185,10 +185,17 @@ class Bucket:
         if self.dtype.is_complex or self.sharded:
             self.gradient, self.x_prime = real(self.gradient), real(self.params)
 
-    def with_gradient(self, vector: Tensor, groups: list[dict[str, Any]], seed: int, t: int) -> Tensor:
-        """`vector` (see angle.py) and grad f(x) of the members at their first step."""
+    def with_gradient(
+        self, vector: Tensor, groups: list[dict[str, Any]], seed: int, t: int, steady: bool
+    ) -> Tensor:
+        """`vector` (see angle.py) and grad f(x) of the members at their first step.
+
+        `steady` is that of `langevin`.
+        """
         scales = (-1.0 if self.group["maximize"] else 1.0, self.h.weight_decay)
-        ends = self.ends() if self._same_lists and all(self.first) and angle.is_sketch(vector, HOST) else None
+        ends = None
+        if steady and self._same_lists and all(self.first) and angle.is_sketch(vector, HOST):
+            ends = self.ends()
         if ends is not None and ends.plan.reads(self.gradient):
             ends.add_gradient_(vector, self.gradient, scales, seed, t)
             return vector
@@ -198,11 +205,14 @@ class Bucket:
         return angle.add(vector, gradient, x_prime, scales, owners, indices, groups, seed, t)[0]
 
     def ends(self) -> kernel_outer.Ends | None:
-        """Both ends of the cycle by the CPU kernel, if a step has laid out a plan and nothing has moved."""
+        """Both ends of the cycle by the CPU kernel, if a step has laid out a plan.
+
+        For a step that is `steady`, as in `langevin`.
+        """
         plan = self._plan
         if plan is None or self.sharded or not all(map(is_, plan.lists, (self.x_prime, self.x, self.mu))):
             return None
-        if not plan.holds(*plan.lists):
+        if not plan.stays(self.x_prime):
             return None
         if self._ends is None or self._ends.plan is not plan:
             self._ends = kernel_outer.Ends(plan)

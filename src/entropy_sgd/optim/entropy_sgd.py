@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, Self
 
 import torch
@@ -14,6 +15,7 @@ from entropy_sgd.optim.options import check_rate
 GAMMA = scoping.Exponential(1e-4, 1e-3, maximum=1.0)
 """Section 5.2's. The paper's runs end long before the maximum, at outer update 9,215; without one, from
 update 12,212 on the scope is above 2 / inner_lr, where the spring throws x' ever further from x."""
+INNER_LR = 0.1
 PAPER: dict[str, Any] = {
     "lr": 1.0,
     "momentum": 0.9,
@@ -95,7 +97,7 @@ class EntropySGD(LocalEntropy):
         nesterov: bool = True,
         weight_decay: float = 0.0,
         L: int = 20,
-        inner_lr: float = 0.1,
+        inner_lr: float = INNER_LR,
         inner_momentum: float = 0.9,
         inner_nesterov: bool = True,
         gamma: float | scoping.Schedule = GAMMA,
@@ -146,6 +148,13 @@ class EntropySGD(LocalEntropy):
             state_dtype=state_dtype,
             anneal=chosen["anneal"],
         )
+        if inner_lr is INNER_LR and 0 < lr < 0.5:  # the default itself: nobody gave an inner_lr
+            warnings.warn(
+                f"EntropySGD: lr={float(lr):g} is the rate of the outer update, with which x moves slowly. A "
+                f"learning rate of SGD's goes into inner_lr, without lr and momentum: "
+                f"EntropySGD(params, inner_lr={float(lr):g}). (An explicit inner_lr silences this warning.)",
+                stacklevel=2,
+            )
 
     @classmethod
     def paper(cls, params: Params, **options: Any) -> Self:

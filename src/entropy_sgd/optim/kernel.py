@@ -23,7 +23,7 @@ from torch import Tensor
 
 from entropy_sgd.optim.langevin import Langevin
 
-VERSION = 5
+VERSION = 6
 FIELDS = 10  # 64-bit integers that describe a tensor in kernel.c
 TILE = 64
 AVX512 = 2
@@ -62,7 +62,7 @@ def library() -> ctypes.CDLL | None:
         except (OSError, AttributeError):
             continue
         if current:
-            loaded.entropy_chunks.restype = ctypes.c_int64
+            loaded.entropy_chunks.restype, loaded.entropy_dot.restype = ctypes.c_int64, ctypes.c_double
             loaded.entropy_choose(AVX512)
             return loaded
     logging.getLogger("entropy_sgd").warning(

@@ -1,9 +1,9 @@
 /* Lines 1 and 4 to 6 of Algorithm 1, for one instruction set: kernel_isa.h includes this file. */
 
-/* Lines 4 to 6 of Algorithm 1 on one whole tile. The flags are constants wherever this is inlined. The sums of
- * squares run in sixteen lanes whatever the instruction set. `key` and `low`, the tile's first element modulo
- * 2^32, give the bits of rounding. */
-TARGET INLINE void NAME(update)(const Step *s, const Row *row, const float *z, uint32_t key, uint32_t low,
+/* Lines 4 to 6 of Algorithm 1 on one whole tile. The flags are constants wherever this is inlined; `bare` says that
+ * the sign is 1 and the decay 0, as they mostly are. The sums of squares run in sixteen lanes whatever the
+ * instruction set. `key` and `low`, the tile's first element modulo 2^32, give the bits of rounding. */
+TARGET INLINE void NAME(update)(const Step *s, const Row *row, const float *z, uint32_t key, uint32_t low, int bare,
                                 int momentum, int nesterov, int mean, int half, float *sums)
 {
     const F32 zero = {0}, gamma = zero + s->gamma, sign = zero + s->sign, decay = zero + s->weight_decay;
@@ -34,8 +34,8 @@ TARGET INLINE void NAME(update)(const Step *s, const Row *row, const float *z, u
                 MIX_BUT_LAST(bits);
                 upper[i] = bits >> 16, lower[i] = (bits ^ upper[i]) & 0xFFFFu; /* the last step, and the halves */
             }
-            F32 w = NAME(load)(x_prime + at), x = NAME(load)(centre + at);
-            F32 dx = FMA(w - x, gamma, FMA(NAME(load)(gradient + at), sign, w * decay)); /* line 4 */
+            F32 w = NAME(load)(x_prime + at), x = NAME(load)(centre + at), g = NAME(load)(gradient + at);
+            F32 dx = FMA(w - x, gamma, bare ? g : FMA(g, sign, w * decay)); /* line 4 */
             F32 d = dx;
             if (momentum) {
                 v[i] = FMA(v[i], m, dx);
@@ -95,7 +95,7 @@ TARGET static __attribute__((noinline)) void NAME(part)(const Step *s, const Ten
     const Row row = {copy[0], copy[1], copy[2], t->mu ? copy[3] : NULL, t->v ? copy[4] : NULL};
     if (t->first)
         NAME(begin)(s, &row, t->reset != 0, sums);
-    NAME(update)(s, &row, some, key, (uint32_t)(tile * TILE), s->inner_momentum != 0.0f, s->inner_nesterov,
+    NAME(update)(s, &row, some, key, (uint32_t)(tile * TILE), 0, s->inner_momentum != 0.0f, s->inner_nesterov,
                  t->mu != NULL, s->half, sums);
     for (int k = 0; k < 5; k++)
         if (tensors[k] && k != 1)
@@ -104,8 +104,8 @@ TARGET static __attribute__((noinline)) void NAME(part)(const Step *s, const Ten
 }
 
 /* Tiles `from` to `to` of one tensor. The flags are constants wherever this is inlined. */
-TARGET INLINE void NAME(walk)(const Step *s, const Tensor *t, int64_t from, int64_t to, int momentum, int nesterov,
-                              int mean, int half, float *lanes)
+TARGET INLINE void NAME(walk)(const Step *s, const Tensor *t, int64_t from, int64_t to, int bare, int momentum,
+                              int nesterov, int mean, int half, float *lanes)
 {
     float z[GROUP * TILE] __attribute__((aligned(64))) = {0};
     NAME(keys) keys;
@@ -138,22 +138,22 @@ TARGET INLINE void NAME(walk)(const Step *s, const Tensor *t, int64_t from, int6
                              momentum ? (char *)t->v + size * at : NULL};
             if (t->first)
                 NAME(begin)(s, &row, t->reset != 0, lanes);
-            NAME(update)(s, &row, z + (tile - group) * TILE, key, (uint32_t)(tile * TILE), momentum, nesterov, mean,
-                         half, lanes);
+            NAME(update)(s, &row, z + (tile - group) * TILE, key, (uint32_t)(tile * TILE), bare, momentum, nesterov,
+                         mean, half, lanes);
         }
     }
 }
 
-#define WALK(momentum, nesterov)                                                                                \
+#define WALK(bare, momentum, nesterov)                                                                          \
     do {                                                                                                        \
         if (t->mu && s->half)                                                                                   \
-            NAME(walk)(s, t, from, to, momentum, nesterov, 1, 1, lanes);                                        \
+            NAME(walk)(s, t, from, to, bare, momentum, nesterov, 1, 1, lanes);                                  \
         else if (t->mu)                                                                                         \
-            NAME(walk)(s, t, from, to, momentum, nesterov, 1, 0, lanes);                                        \
+            NAME(walk)(s, t, from, to, bare, momentum, nesterov, 1, 0, lanes);                                  \
         else if (s->half)                                                                                       \
-            NAME(walk)(s, t, from, to, momentum, nesterov, 0, 1, lanes);                                        \
+            NAME(walk)(s, t, from, to, bare, momentum, nesterov, 0, 1, lanes);                                  \
         else                                                                                                    \
-            NAME(walk)(s, t, from, to, momentum, nesterov, 0, 0, lanes);                                        \
+            NAME(walk)(s, t, from, to, bare, momentum, nesterov, 0, 0, lanes);                                  \
     } while (0)
 
 /* Tiles `from` to `to` of one tensor; `sums` receives |x - x'|^2 and |grad f(x)|^2. */
@@ -162,11 +162,13 @@ TARGET static void NAME(langevin)(const Step *s, int64_t tensor, int64_t from, i
     const Tensor *t = &s->tensors[tensor];
     float lanes[2 * BLOCKS] __attribute__((aligned(64))) = {0};
     if (s->inner_momentum == 0.0f)
-        WALK(0, 0);
-    else if (s->inner_nesterov)
-        WALK(1, 1);
+        WALK(0, 0, 0);
+    else if (!s->inner_nesterov)
+        WALK(0, 1, 0);
+    else if (s->sign == 1.0f && s->weight_decay == 0.0f)
+        WALK(1, 1, 1);
     else
-        WALK(1, 0);
+        WALK(0, 1, 1);
     for (int i = 0; i < BLOCKS; i++) {
         sums[0] += lanes[i];
         sums[1] += lanes[BLOCKS + i];

@@ -6,12 +6,12 @@ import ctypes
 import threading
 from array import array
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from entropy_sgd.optim import kernel
+from entropy_sgd.optim.descent import Descent
 from entropy_sgd.optim.kernel import TILE, Step, address, loaded, parallel
 
 PAIR = 5  # 64-bit integers that describe a pair of tensors in kernel.c
@@ -43,33 +43,22 @@ class _Sketch(ctypes.Structure):
 
 
 def outer_step_(
+    h: Descent,
     p: Sequence[Tensor],
     x: Sequence[Tensor],
     mu: Sequence[Tensor],
     buffer: Sequence[Tensor],
     fresh: Sequence[bool],
-    *,
-    lr: float,
-    momentum: float,
-    dampening: float,
-    weight_decay: float,
-    nesterov: bool,
-    scale: float,
 ) -> Sequence[float]:
-    """Line 7 in one pass: p = x after a step of torch.optim.SGD from x with the gradient `scale` (x - mu).
+    """Line 7 in one pass: p = x after a step of torch.optim.SGD from x.
 
     Args:
+        h: the hyper-parameters.
         p: the model's parameters; without `mu`, which is x' then, they hold x'.
         x: the outer weights; not written to.
         mu: the average, or mu - x in bfloat16; may be empty.
         buffer: SGD's momentum, float32; empty without.
         fresh: where it has no content yet.
-        lr: of torch.optim.SGD, and so are the following.
-        momentum: `buffer` is empty if it is 0.
-        dampening: of the momentum.
-        weight_decay: of the outer update.
-        nesterov: Nesterov's momentum.
-        scale: of x - mu; negative to maximize.
 
     Returns:
         |x - mu|^2 of each tensor, before scaling.
@@ -80,8 +69,7 @@ def outer_step_(
         rows += (q.data_ptr(), 0, x[i].data_ptr(), mu[i].data_ptr() if mu else 0, place)
         rows += (q.numel(), 0, 0, fresh[i], 0)
     half = bool(mu) and mu[0].dtype is torch.bfloat16
-    update = _Update(array("q", rows), half)
-    return update.run(lr, momentum, dampening, weight_decay, nesterov, scale)
+    return _Update(array("q", rows), half).run(h)
 
 
 class _Update:
@@ -95,19 +83,11 @@ class _Update:
         chunks = self._kernel.entropy_chunks(place, ctypes.c_int64(count), address(self._ends))
         self._sums, self._count = array("d", bytes(16 * chunks)), count
 
-    def run(
-        self,
-        lr: float,
-        momentum: float,
-        dampening: float,
-        weight_decay: float,
-        nesterov: bool,
-        scale: float,
-    ) -> Sequence[float]:
+    def run(self, h: Descent) -> Sequence[float]:
         """See `outer_step_`."""
         outer = self._arguments
-        outer.lr, outer.momentum, outer.keep = lr, momentum, 1 - dampening
-        outer.weight_decay, outer.scale, outer.nesterov = weight_decay, scale, nesterov
+        outer.lr, outer.momentum, outer.keep = h.lr, h.momentum, 1 - h.dampening
+        outer.weight_decay, outer.scale, outer.nesterov = h.weight_decay, h.scale, h.nesterov
         total = array("d", bytes(16 * self._count))
         threads = ctypes.c_int32(torch.get_num_threads())
         self._kernel.entropy_outer(
@@ -139,6 +119,12 @@ def sketch_(
     for i, (parameter, start, numel) in enumerate(spans):
         rows += (a[i].data_ptr() if a else 0, b[i].data_ptr(), numel, start, parameter)
     return _Pairs(array("q", rows), b[0].dtype is torch.bfloat16).add_(sketch, scales, seed, t)
+
+
+def dot(a: Tensor, b: Tensor) -> float:
+    """The inner product of two sketches in the CPU's memory, float32."""
+    product: float = loaded().entropy_dot(ctypes.c_void_p(a.data_ptr()), ctypes.c_void_p(b.data_ptr()))
+    return product
 
 
 class _Pairs:
@@ -196,12 +182,12 @@ class Ends:
         """Adds x - mu to the sketch; returns |x - mu|^2."""
         return self._away.add_(sketch, (1.0, -1.0), seed, t)
 
-    def step_(self, buffer: Sequence[Tensor], fresh: Sequence[bool], **options: Any) -> Sequence[float]:
+    def step_(self, h: Descent, buffer: Sequence[Tensor], fresh: Sequence[bool]) -> Sequence[float]:
         """See `outer_step_`."""
         rows, none = self._update.rows, [0] * self.plan.count
         rows[4 :: kernel.FIELDS] = array("q", map(Tensor.data_ptr, buffer) if buffer else none)
         rows[8 :: kernel.FIELDS] = array("q", fresh if buffer else none)
-        return self._update.run(**options)
+        return self._update.run(h)
 
 
 class _Parts(threading.local):

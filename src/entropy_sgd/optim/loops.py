@@ -64,7 +64,9 @@ class Loops(HeldWeights):
                     bucket.enter([self.state[p] for p in bucket.params], common["gamma"])
                 if self._gradient is not None and any(bucket.first):
                     vector = self._gradient.to(buckets[0].device)
-                    self._gradient = bucket.with_gradient(vector, self.param_groups, *address[:2])
+                    self._gradient = bucket.with_gradient(
+                        vector, self.param_groups, *address[:2], steady is not None
+                    )
             if self._inner is not None:
                 sums = self._hosted_langevin(self._inner, buckets, address)
             else:
@@ -226,8 +228,7 @@ class Loops(HeldWeights):
                 square += ends.add_displacement_(displacement, *address)
         else:
             displacement, square = outer_update.displacement(vector, taking_part, self.param_groups, *address)
-        # torch.dot calls BLAS with one thread, which ends OpenMP's others: a step would start them anew.
-        return (vector * displacement[: len(vector)]).sum(), square
+        return angle.dot(vector, displacement), square
 
     def _measure(self, displacement_sq: Any, dot: Any) -> dict[str, float]:
         """Fills `diagnostics`."""

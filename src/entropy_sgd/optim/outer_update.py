@@ -16,6 +16,7 @@ from torch import Tensor
 
 from entropy_sgd.optim import angle, kernel, kernel_outer, sharding, triton_step
 from entropy_sgd.optim.bucket import Bucket, real, sum_of_squares
+from entropy_sgd.optim.descent import Descent
 from entropy_sgd.optim.exchange import exchange
 from entropy_sgd.optim.outer_optimizer import OuterOptimizer
 from entropy_sgd.optim.states import AWAY, MU, State, X, has_master
@@ -157,39 +158,39 @@ def fused_sgd(
 _Call = tuple[Callable[[], Any], list[Tensor], list[State], torch.device]
 
 
-def _options(outer: OuterOptimizer, group: dict[str, Any], gamma: float) -> dict[str, Any] | None:
-    """Of `outer_step_`; None where the user has chosen another path."""
+def _descent(outer: OuterOptimizer, group: dict[str, Any], gamma: float) -> Descent | None:
+    """Of a group; None where the user has chosen another path."""
     own = {name: group[outer.public_option(name)] for name in outer.optimizer.defaults}
     if group["fused"] is False or group["foreach"] is not None or own["differentiable"]:
         return None
     if own["fused"] is False or own["foreach"] is not None:
         return None
-    return {
-        "lr": float(own["lr"]),
-        "momentum": own["momentum"],
-        "dampening": own["dampening"],
-        "weight_decay": own["weight_decay"],
-        "nesterov": own["nesterov"],
-        "scale": (gamma if group["scale_by_gamma"] else 1.0) * (-1.0 if own["maximize"] else 1.0),
-    }
+    return Descent(
+        lr=float(own["lr"]),
+        momentum=own["momentum"],
+        dampening=own["dampening"],
+        weight_decay=own["weight_decay"],
+        nesterov=own["nesterov"],
+        scale=(gamma if group["scale_by_gamma"] else 1.0) * (-1.0 if own["maximize"] else 1.0),
+    )
 
 
 def _laid_out(outer: OuterOptimizer, bucket: Bucket, ends: kernel_outer.Ends, gamma: float) -> _Call | None:
-    options = _options(outer, bucket.group, gamma)
-    if options is None:
+    h = _descent(outer, bucket.group, gamma)
+    if h is None:
         return None
-    kept = [state.get(BUFFER) for state in bucket.states] if options["momentum"] != 0 else []
+    kept = [state.get(BUFFER) for state in bucket.states] if h.momentum != 0 else []
     if not _fit(bucket.params, kept):
         return None
     buffers = [torch.empty_like(x) if b is None else b for x, b in zip(bucket.x, kept, strict=False)]
     fresh = [b is None for b in kept]
-    return partial(ends.step_, buffers, fresh, **options), buffers, bucket.states, bucket.device
+    return partial(ends.step_, h, buffers, fresh), buffers, bucket.states, bucket.device
 
 
 def _call(outer: OuterOptimizer, members: list[Member], gamma: float) -> _Call | None:
     params, states = [p for _, p, _ in members], [state for *_, state in members]
-    options = _options(outer, members[0][0], gamma)
-    if options is None or sharding.any_distributed(params):
+    h = _descent(outer, members[0][0], gamma)
+    if h is None or sharding.any_distributed(params):
         return None
     name = _mean(states[0])
     if any(_mean(state) != name for state in states):
@@ -198,7 +199,7 @@ def _call(outer: OuterOptimizer, members: list[Member], gamma: float) -> _Call |
         return None  # the kernel knows mu - x from mu by its dtype
     xs = [state[X] for state in states]
     means: list[Tensor] = [] if name is None else [state[name] for state in states]
-    kept = [state.get(BUFFER) for state in states] if options["momentum"] != 0 else []
+    kept = [state.get(BUFFER) for state in states] if h.momentum != 0 else []
     lists = [means] if means else []
     if kernel.serves(params, params, xs, lists):
         module, fits = kernel_outer, _fit(params, kept)
@@ -212,7 +213,7 @@ def _call(outer: OuterOptimizer, members: list[Member], gamma: float) -> _Call |
         return None
     buffers = [torch.empty_like(x) if b is None else b for x, b in zip(xs, kept, strict=False)]
     fresh = [b is None for b in kept] or [False] * len(params)
-    step = partial(module.outer_step_, params, xs, means, buffers, fresh, **options)
+    step = partial(module.outer_step_, h, params, xs, means, buffers, fresh)
     return step, buffers, states, params[0].device
 
 

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from entropy_sgd.optim.descent import Descent
 from entropy_sgd.optim.langevin import Langevin
 
 TILE = 64
@@ -152,33 +153,27 @@ def langevin_step_(
 
 
 def outer_step_(
+    h: Descent,
     p: Sequence[Tensor],
     x: Sequence[Tensor],
     mu: Sequence[Tensor],
     buffer: Sequence[Tensor],
     fresh: Sequence[bool],
-    *,
-    lr: float,
-    momentum: float,
-    dampening: float,
-    weight_decay: float,
-    nesterov: bool,
-    scale: float,
 ) -> Tensor:
-    """kernel.outer_step_ on a device; the sums stay there. With bfloat16 `p`, `x` receives the new x too."""
+    """kernel_outer.outer_step_ on a device; the sums stay there. With bfloat16 `p`, `x` is the new x too."""
     rows: list[int] = []
     for i, q in enumerate(p):
         rows += (q.data_ptr(), 0, x[i].data_ptr(), mu[i].data_ptr() if mu else 0)
         rows += (buffer[i].data_ptr() if buffer else 0, q.numel(), 0, 0, fresh[i], 0)
     flags = {
         "MOMENTUM": bool(buffer),
-        "NESTEROV": nesterov,
+        "NESTEROV": h.nesterov,
         "MEAN": bool(mu),
         "HALF_STATE": bool(mu) and mu[0].dtype is torch.bfloat16,
         "HALF_WEIGHTS": p[0].dtype is torch.bfloat16,
         "SIZE": TILE * TILES,
     }
-    values = (float(lr), float(momentum), 1.0 - dampening, float(weight_decay), float(scale))
+    values = (float(h.lr), float(h.momentum), 1.0 - h.dampening, float(h.weight_decay), float(h.scale))
     return _launch("outer", rows, [(0, q.numel()) for q in p], p[0].device, values, flags)[:, 0]
 
 

@@ -7,10 +7,10 @@ import math
 import pytest
 from scipy.stats import qmc
 
-from entropy_sgd.lab import methods, recipes
+from entropy_sgd.lab import LabError, methods, recipes
 from entropy_sgd.lab.methods.base import Choice, Range
 from entropy_sgd.lab.tuning.sensitivity import range_that_works, rates_around
-from entropy_sgd.lab.tuning.space import Draws, parts
+from entropy_sgd.lab.tuning.space import Draws, changed, parts
 
 
 def test_points_are_sobols():
@@ -91,3 +91,56 @@ def test_the_range_of_rates_that_work():
     assert rates_around(0.4, 4) == pytest.approx([0.1, 0.2, 0.8, 1.6])
     assert rates_around(0.4, 1) == pytest.approx([0.2])
     assert rates_around(0.4, 0) == []
+
+
+SEARCH = {
+    "lr": Range(1e-3, 1.0, log=True),
+    "L": Range(2, 50, log=True, integer=True),
+    "betas": (Range(0.0, 0.99), Range(0.9, 0.9999)),
+    "anneal": Choice(("inner", "outer")),
+    "nesterov": Choice((True, False)),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [
+        ("lr", "0.1..10", Range(0.1, 10.0, log=True)),
+        ("lr", "1e-5..1e-2", Range(1e-5, 1e-2, log=True)),
+        ("lr", "0.1", Choice((0.1,))),
+        ("L", "5..100", Range(5, 100, log=True, integer=True)),
+        ("L", "5,20,20", Choice((5, 20))),
+        ("betas.1", "0.99..0.999", (Range(0.0, 0.99), Range(0.99, 0.999))),
+        ("betas.0", "0", (Choice((0.0,)), Range(0.9, 0.9999))),
+        ("anneal", "outer", Choice(("outer",))),
+        ("nesterov", "True", Choice((True,))),
+    ],
+)
+def test_one_option_is_searched_otherwise(name, text, expected):
+    option = name.partition(".")[0]
+    found = changed(SEARCH, name, text)
+    assert found[option] == expected
+    assert {**found, option: SEARCH[option]} == SEARCH
+    Draws(found, "sobol", 0).draw(2)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("rate", "1..2", "no 'rate' to search, but lr, L, betas.0"),
+        ("betas", "0..1", "no 'betas' to search"),
+        ("lr", "", "a range of numbers, such as 0.001..1"),
+        ("lr", "fast", "a range of numbers"),
+        ("lr", "0.1..", "a range of numbers"),
+        ("lr", "0.1..inf", "a range of numbers"),
+        ("lr", "1..0.1", "must go up"),
+        ("lr", "0..1", "above 0"),
+        ("L", "2.5..9", "whole number"),
+        ("L", "2.5", "whole numbers"),
+        ("anneal", "both", "one or more of inner, outer"),
+        ("anneal", "inner..outer", "one or more of inner, outer"),
+    ],
+)
+def test_what_cannot_be_searched_is_refused(name, text, message):
+    with pytest.raises(LabError, match=message.replace("..", r"\.\.")):
+        changed(SEARCH, name, text)

@@ -223,9 +223,24 @@ def test_settings_at_the_edge_of_what_was_searched_are_told(tuning):
         "sgd: lr 0.2 is at the edge of the rates tried, 0.05 to 0.2: --rates 4 tries more"
     ]
     assert told([trial(1.0, lr=0.99)], []) == [
-        "sgd: lr 0.99 is at the edge of its range, 0.001 to 1: widen it in lab/methods/sgd.py"
+        "sgd: lr 0.99 is at the edge of its range, 0.001 to 1: --search sgd:lr=0.001..10 tries more"
     ]
     beyond = told([trial(1.0, lr=0.99, weight_decay=1.1e-6)], [trial(2.0, lr=0.5), trial(2.0, lr=1.98)])
     assert beyond == [  # larger rates were tried
-        "sgd: weight-decay 1.1e-06 is at the edge of its range, 1e-06 to 0.01: widen it in lab/methods/sgd.py"
+        "sgd: weight-decay 1.1e-06 is at the edge of its range, 1e-06 to 0.01: "
+        "--search sgd:weight-decay=1e-07..0.01 tries more"
     ]
+
+
+def test_the_user_chooses_what_is_searched(mine, tmp_path):
+    ranges = ["lr=2..4", "adam:lr=0.1..0.2", "momentum=0.5", "betas.0=0,0.5"]
+    out = ["--out", str(tmp_path / "out"), "--maximize", "--rates", "0", "--trials", "4"]
+    arguments = ["tune", str(mine), "--methods", "sgd", "adam", "--search", *ranges, *out]
+    assert main(arguments) == 0
+    content = json.loads((tmp_path / "out" / "tune.json").read_text())
+    sgd, adam = ([trial["options"] for trial in method["trials"]] for method in content["methods"])
+    assert all(2 <= each["lr"] <= 4 and each["momentum"] == 0.5 for each in sgd)
+    assert all(0.1 <= each["lr"] <= 0.2 and each["betas"][0] in (0, 0.5) for each in adam)
+    assert main([*arguments, "--resume"]) == 0
+    other = [word.replace("lr=2..4", "lr=2..5") for word in arguments]
+    assert main([*other, "--resume"]) != 0  # it would draw other trials

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -72,19 +73,22 @@ def chosen_recipes(family: Family, options: Compare, what: str | None = None) ->
     names = options.methods or family.compared()
     chosen: list[Recipe] = []
     for name in dict.fromkeys(names):
-        changes: list[str] = []
-        for change in options.set:
-            target, colon, rest = change.partition(":")
-            if "=" not in change:
-                raise LabError(f"--set takes FIELD=VALUE or METHOD:FIELD=VALUE, got {change!r}")
-            if not colon or "=" in target:  # a value may hold a colon itself: data=text:FILE
-                changes.append(change)
-            elif target not in names:
-                raise LabError(f"--set {change}: {target!r} is not among the methods {', '.join(names)}")
-            elif target == name:
-                changes.append(rest)
+        addressed = (address("--set", change, names) for change in options.set)
+        changes = [change for meant, change in addressed if meant in (None, name)]
         chosen.append(override(family.recipe(name), changes, what or family.name))
     return at_equal_budgets(chosen, options.budget)
+
+
+def address(option: str, change: str, names: Sequence[str]) -> tuple[str | None, str]:
+    """The method, one of `names`, that [METHOD:]FIELD=VALUE is meant for, None for all; and FIELD=VALUE."""
+    target, colon, rest = change.partition(":")
+    if "=" not in change:
+        raise LabError(f"{option} takes FIELD=VALUE or METHOD:FIELD=VALUE, got {change!r}")
+    if not colon or "=" in target:  # a value may hold a colon itself: data=text:FILE
+        return None, change
+    if target not in names:
+        raise LabError(f"{option} {change}: {target!r} is not among the methods {', '.join(names)}")
+    return target, rest
 
 
 def compare(arguments: list[str]) -> object:

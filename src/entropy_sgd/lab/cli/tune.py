@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from entropy_sgd.lab import LabError
+from entropy_sgd.lab import LabError, methods
 from entropy_sgd.lab.cli import hints
-from entropy_sgd.lab.cli.compare import Compare, chosen_recipes
+from entropy_sgd.lab.cli.compare import Compare, address, chosen_recipes
 from entropy_sgd.lab.cli.copying import compare_command, train_command
 from entropy_sgd.lab.cli.parse import check_jobs, find, parse, recipe_list, several
+from entropy_sgd.lab.methods.base import Search
 from entropy_sgd.lab.metrics import LESS_IS_BETTER
 
 
@@ -18,8 +20,8 @@ from entropy_sgd.lab.metrics import LESS_IS_BETTER
 class Tune:
     """Search for the best settings of several methods, with the same number of trials and gradients for each.
 
-    What is searched, momenta and betas included, is written in the methods' files. Trials are judged on
-    validation data; those that diverge are kept as results. tune.json has every trial;
+    What is searched, momenta and betas included, is written in the methods' files; --search changes it.
+    Trials are judged on validation data; those that diverge are kept as results. tune.json has every trial;
     --resume continues a search that was stopped, with the same trials.
     """
 
@@ -43,6 +45,9 @@ class Tune:
     """How Optuna draws: quasi-random, random, or learning from the trials before."""
     sampler_seed: int = 0
     """Decides what is drawn."""
+    search: Annotated[tuple[str, ...], several("[METHOD:]OPTION=LOW..HIGH …")] = ()
+    """Other ranges, for all methods that search the option or for one: lr=0.01..10 entropy-sgd:L=5..50. With
+    commas, values to choose from: L=5,20. One value is not searched: momentum=0.9"""
     set: Annotated[tuple[str, ...], several("[METHOD:]FIELD=VALUE …")] = ()
     """Fields of all recipes, or of one method's, to change: data=digits batch-size=64"""
     out: Path | None = None
@@ -62,6 +67,26 @@ class Tune:
 
     def __post_init__(self) -> None:
         check_jobs(self.jobs)
+
+
+def _searches(changes: Sequence[str], names: Sequence[str]) -> dict[str, Mapping[str, Search]]:
+    """What is searched of each method, as --search changes it."""
+    from entropy_sgd.lab.tuning.space import changed, parts
+
+    found = {name: methods.get(name).search for name in names}
+    for change in changes:
+        meant, rest = address("--search", change, names)
+        option, _, text = rest.partition("=")
+        option = option.replace("-", "_")
+        targets = [name for name in names if option in parts(found[name])] if meant is None else [meant]
+        if not targets:
+            raise LabError(f"--search {change}: none of {', '.join(names)} searches {option!r}")
+        for name in targets:
+            try:
+                found[name] = changed(found[name], option, text)
+            except LabError as error:
+                raise LabError(f"--search {change}: {error}") from error
+    return found
 
 
 def _check_direction(options: Tune, metric: str) -> None:
@@ -107,6 +132,7 @@ def tune(arguments: list[str]) -> object:
         maximize=options.maximize,
         sampler=options.sampler,
         sampler_seed=options.sampler_seed,
+        search=_searches(options.search, [recipe.method for recipe in chosen]),
     )
     out = options.out or Path("runs") / f"tune-{family.name}"
     console = Console()

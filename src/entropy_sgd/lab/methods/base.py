@@ -61,8 +61,8 @@ class Choice:
     values: tuple[str | float | bool, ...]
 
 
-Search = Range | Choice | tuple[Range, ...]
-"""How one option is searched; several ranges make a tuple, such as Adam's betas."""
+Search = Range | Choice | tuple[Range | Choice, ...]
+"""How one option is searched; several make a tuple, such as Adam's betas."""
 
 RATES = Range(1e-3, 1.0, log=True)
 ADAM_RATES = Range(1e-4, 3e-2, log=True)

@@ -31,8 +31,8 @@ EXPECTED = (LabError, OSError)
 def leave(code: int) -> NoReturn:
     """End a process that was one of several, at once, with everything written.
 
-    A thread of gloo may still hold the last tensors it has sent, and abort the process when it lets go of them
-    while Python cleans up: one run in ten then ended with SIGABRT, when all its work was done.
+    A thread of gloo may still hold the last tensors it has sent, and abort the process when it lets go of
+    them while Python cleans up: one run in ten then ended with SIGABRT, when all its work was done.
     """
     with suppress(OSError):  # nobody reads it any more
         sys.stdout.flush()

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 import math
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from entropy_sgd.lab import methods
-from entropy_sgd.lab.methods.base import Choice, Range
+from entropy_sgd.lab.methods.base import Choice, Range, Search
 from entropy_sgd.lab.tuning.space import parts
 from entropy_sgd.lab.tuning.tuning import Found
 
@@ -17,7 +15,7 @@ MARGIN = 0.02
 """The part of a range, at each end, that counts as its edge."""
 
 
-def edges(found: Found) -> Iterator[str]:
+def edges(found: Found, space: Mapping[str, Search]) -> Iterator[str]:
     """What is at an edge, in sentences: the rate among those tried, other options in their ranges."""
     if found.best is None:
         return
@@ -28,23 +26,36 @@ def edges(found: Found) -> Iterator[str]:
             f"{found.method}: {_name(method.rate)} {best.rate:.3g} is at the edge of the rates tried, "
             f"{tried[0]:.3g} to {tried[-1]:.3g}: --rates {len(found.rates) + 2} tries more"
         )
-    file = Path(inspect.getfile(type(method))).name
-    for name, how in parts(method.search).items():
+    for name, how in parts(space).items():
         if isinstance(how, Choice) or (name == method.rate and tried):
             continue
         if at_edge(value := _value(best.options, name), how):
             yield (
                 f"{found.method}: {_name(name)} {value:.3g} is at the edge of its range, "
-                f"{how.low:g} to {how.high:g}: widen it in lab/methods/{file}"
+                f"{how.low:g} to {how.high:g}: --search {found.method}:{_name(name)}={_wider(value, how)} "
+                "tries more"
             )
 
 
 def at_edge(value: float, how: Range) -> bool:
     """Whether the value is at an end of the range beyond which there is more."""
-    low, high, there = (math.log(x) if how.log else x for x in (how.low, how.high, value))
+    low, high, there = _places(value, how)
     margin = MARGIN * (high - low)
     bounded = not how.log and how.high <= 1  # momenta, betas and the like end at 0 and at 1
     return (there <= low + margin and how.low != 0) or (there >= high - margin and not bounded)
+
+
+def _places(value: float, how: Range) -> tuple[float, float, float]:
+    low, high, there = (math.log(x) if how.log else x for x in (how.low, how.high, value))
+    return low, high, there
+
+
+def _wider(value: float, how: Range) -> str:
+    """A range that goes on where the value is at the end of this one."""
+    low, high, there = _places(value, how)
+    if there - low < high - there:
+        return f"{how.low / 10 if how.log else 2 * how.low - how.high:g}..{how.high:g}"
+    return f"{how.low:g}..{how.high * 10 if how.log else 2 * how.high - how.low:g}"
 
 
 def _value(options: dict[str, Any], name: str) -> float:

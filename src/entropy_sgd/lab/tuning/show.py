@@ -79,7 +79,8 @@ def show(console: Console, found: Sequence[Found], tuning: Tuning) -> None:
         console.print(rates_table(found, tuning))
     for each in found:
         reasons = {reason.partition("\n")[0] for trial in each.trials for reason in trial.troubles}
-        for line in (*edges(each), *(f"{each.method}: {reason}" for reason in sorted(reasons))):
+        troubles = [f"{each.method}: {reason}" for reason in sorted(reasons)]
+        for line in (*edges(each, tuning.space(each.method)), *troubles):
             say(console, line)
 
 

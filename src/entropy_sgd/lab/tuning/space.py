@@ -1,4 +1,4 @@
-"""The search space in a method's file, drawn by Optuna: quasi-random points (Sobol's, scrambled) by default.
+"""The search space of a method, drawn by Optuna: quasi-random points (Sobol's, scrambled) by default.
 
 A draw depends on the space, the sampler, its seed and, for `tpe`, the values told before; never on the order
 in which runs end. So a search that was stopped is drawn again, and finds its runs finished.
@@ -6,8 +6,10 @@ in which runs end. So a search that was stopped is drawn again, and finds its ru
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 from entropy_sgd.lab import LabError
@@ -40,6 +42,65 @@ def assembled(drawn: Mapping[str, Any], search: Mapping[str, Search]) -> dict[st
         else drawn[name]
         for name, how in search.items()
     }
+
+
+def changed(search: Mapping[str, Search], name: str, text: str) -> dict[str, Search]:
+    """`search` with another range or other values for one option (`betas.0` is one of a tuple).
+
+    `text` is `LOW..HIGH`, or values with commas between them; one value fixes the option.
+    """
+    known = parts(search)
+    if name not in known:
+        raise LabError(f"there is no {name!r} to search, but {', '.join(known)}")
+    found: Search = _parsed(name, text, known[name])
+    option, dot, index = name.partition(".")
+    if dot:
+        whole = search[option]
+        assert isinstance(whole, tuple)
+        found = (*whole[: int(index)], found, *whole[int(index) + 1 :])
+    return {**search, option: found}
+
+
+def _parsed(name: str, text: str, how: Range | Choice) -> Range | Choice:
+    low, dots, high = text.partition("..")
+    if dots:
+        numbers = [_number(part) for part in (low, high)]
+        if isinstance(how, Choice) or None in numbers:
+            raise LabError(f"{name}={text}: {_accepted(how)}")
+        first, last = (number for number in numbers if number is not None)
+        if not first < last or (how.log and first <= 0):
+            above = " above 0" if how.log else ""
+            raise LabError(f"{name}={text}: the range must go up, from a number{above}")
+        if how.integer and not (first.is_integer() and last.is_integer()):
+            raise LabError(f"{name}={text}: {name} is a whole number")
+        return replace(how, low=int(first) if how.integer else first, high=int(last) if how.integer else last)
+    values: list[str | float | bool] = []
+    for part in text.split(","):
+        if isinstance(how, Choice):
+            value = {str(each): each for each in how.values}.get(part)
+        else:
+            value = _number(part)
+            if value is not None and how.integer:
+                value = int(value) if value.is_integer() else None
+        if value is None:
+            raise LabError(f"{name}={text}: {_accepted(how)}")
+        values.append(value)
+    return Choice(tuple(dict.fromkeys(values)))
+
+
+def _number(text: str) -> float | None:
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None
+
+
+def _accepted(how: Range | Choice) -> str:
+    if isinstance(how, Choice):
+        return f"give one or more of {', '.join(map(str, how.values))}, with commas between them"
+    kind = "whole numbers" if how.integer else "numbers"
+    return f"give a range of {kind}, such as {how.low:g}..{how.high:g}, or values with commas between them"
 
 
 class Draws:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -13,6 +13,7 @@ from rich.console import Console
 
 from entropy_sgd.lab import LabError, jobs, methods
 from entropy_sgd.lab.comparison import comparison
+from entropy_sgd.lab.methods.base import Search
 from entropy_sgd.lab.recipes import Recipe
 from entropy_sgd.lab.runs.claim import Claim
 from entropy_sgd.lab.runs.folder import Settings
@@ -41,6 +42,8 @@ class Tuning:
     """Whether the metric is better when it is larger."""
     sampler: Sampler = "sobol"
     sampler_seed: int = 0
+    search: Mapping[str, Mapping[str, Search]] = field(default_factory=dict[str, Mapping[str, Search]])
+    """By method, in place of what its file says."""
 
     def __post_init__(self) -> None:
         for name, least in (("trials", 1), ("rates", 0), ("sampler_seed", 0)):
@@ -51,9 +54,9 @@ class Tuning:
         if not self.recipes or not self.seeds:
             raise LabError("tuning needs at least one method and one seed")
 
-    def spaces(self) -> Record:
-        """What may change, by method."""
-        return {recipe.method: _plain(methods.get(recipe.method).search) for recipe in self.recipes}
+    def space(self, method: str) -> Mapping[str, Search]:
+        """What may change of a method."""
+        return self.search.get(method) or methods.get(method).search
 
 
 @dataclass
@@ -150,13 +153,12 @@ def run(
     console = console or Console()
     tuning = replace(tuning, recipes=tuple(jobs.fixed_threads(recipe) for recipe in tuning.recipes))
     draws = [
-        Draws(methods.of(recipe.optimizer).search, tuning.sampler, tuning.sampler_seed)
-        for recipe in tuning.recipes
+        Draws(tuning.space(recipe.method), tuning.sampler, tuning.sampler_seed) for recipe in tuning.recipes
     ]
     settings: Record = {
-        **{key: value for key, value in asdict(tuning).items() if key != "recipes"},
+        **{key: value for key, value in asdict(tuning).items() if key not in ("recipes", "search")},
         "recipes": {recipe.name: asdict(recipe) for recipe in tuning.recipes},
-        "spaces": tuning.spaces(),
+        "spaces": {recipe.method: _plain(tuning.space(recipe.method)) for recipe in tuning.recipes},
     }
     wanted = [Settings(recipe, tuning.seeds[0]) for recipe in tuning.recipes]
     how: dict[str, Any] = {"data_dir": data_dir, "device": device}
