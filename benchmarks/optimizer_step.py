@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable
 
 import torch
-from common import best_of, machine, table, write
+from common import best_of, machine, ratios_to, table, write
 
 from entropy_sgd import EntropyAdam, EntropySGD
 from entropy_sgd.optim import kernel
@@ -104,10 +104,6 @@ def contenders(shapes: list[tuple[int, ...]], which: list[str]) -> dict[str, tor
     return {name: makers[name]() for name in which}
 
 
-def ratios(best: dict[str, float], base: str) -> dict[str, float]:
-    return {name: seconds / best[base] for name, seconds in best.items()}
-
-
 def steps(seconds: float) -> list[dict[str, object]]:
     rows = []
     which = ["SGD fused", "SGD foreach", "Adam fused", "Langevin", "Langevin, bfloat16 states"]
@@ -116,9 +112,10 @@ def steps(seconds: float) -> list[dict[str, object]]:
         for threads in THREADS:
             torch.set_num_threads(threads)
             found = contenders(shapes, which)
-            best = best_of({name: finished(optimizer.step) for name, optimizer in found.items()}, seconds)
-            row = {"network": network, "threads": threads, "SGD fused, us": 1e6 * best["SGD fused"]}
-            rows.append(row | {k: v for k, v in ratios(best, "SGD fused").items() if k != "SGD fused"})
+            candidates = {name: finished(optimizer.step) for name, optimizer in found.items()}
+            sgd, ratios = ratios_to("SGD fused", candidates, seconds)
+            row = {"network": network, "threads": threads, "SGD fused, us": 1e6 * sgd}
+            rows.append(row | {k: v for k, v in ratios.items() if k != "SGD fused"})
     return rows
 
 
@@ -150,16 +147,15 @@ def cycles(seconds: float) -> list[dict[str, object]]:
                 "langevin": finished(lambda o=inside: twenty(o)),
                 "swap": finished(lambda o=inside: swap(o)),
             }
-            best = best_of(candidates, seconds, least=2)
-            step = best["sgd"] / 20
+            _, ratios = ratios_to("sgd", candidates, seconds)
             rows.append(
                 {
                     "network": network,
                     "threads": threads,
-                    "20 steps / 20 SGD fused": best["cycle"] / best["sgd"],
-                    "with bfloat16 states": best["half"] / best["sgd"],
-                    "outer update / SGD fused": (best["cycle"] - best["langevin"]) / step,
-                    "eval() and train() / SGD fused": best["swap"] / step,
+                    "20 steps / 20 SGD fused": ratios["cycle"],
+                    "with bfloat16 states": ratios["half"],
+                    "outer update / SGD fused": 20 * (ratios["cycle"] - ratios["langevin"]),
+                    "eval() and train() / SGD fused": 20 * ratios["swap"],
                 }
             )
     return rows

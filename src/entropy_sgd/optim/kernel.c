@@ -3,8 +3,10 @@
  *
  * kernel.py loads this library with ctypes. It knows nothing of Python or torch: plain float32 arrays come in.
  * Work is cut into chunks of CHUNK tiles; a chunk's result depends on the chunk alone, so neither the weights
- * nor the sums depend on the number of threads. Threads come from the OpenMP runtime that torch has loaded
- * already (its GOMP_parallel is handed in): a second pool would fight torch's for the cores. */
+ * nor the sums depend on the number of threads. Each thread has a range of chunks that follow one another in
+ * memory; if threads took single chunks in turns, they would break the streams that the processor prefetches.
+ * Threads come from the OpenMP runtime that torch has loaded already (its GOMP_parallel is handed in): a second
+ * pool would fight torch's for the cores. */
 
 #include <stdint.h>
 #include <stddef.h>
@@ -47,6 +49,8 @@
 #define SLABS 64  /* parts at most */
 
 #define CHUNK 256 /* tiles: 16,384 elements, 5 arrays of which fill a third of a megabyte */
+#define RANGES 64 /* of chunks at most, one a thread */
+#define AHEAD 8   /* tiles, of which the memory is asked for */
 
 #define INLINE static inline __attribute__((always_inline))
 
@@ -255,42 +259,54 @@ int entropy_choose(int limit)
 
 typedef void (*Parallel)(void (*)(void *), void *, unsigned, unsigned); /* GOMP_parallel */
 
+/* Chunks that one thread works through in order, until others that are done with theirs help it. */
+typedef struct {
+    int64_t next, end;
+    char apart[48]; /* each range in a cache line of its own */
+} Range;
+
 typedef struct {
     const Step *step;
     const Outer *outer; /* in place of a Langevin step */
     const Tensor *tensors;
     int64_t count;
     const int64_t *ends; /* chunks up to and including each tensor */
-    int64_t chunks, next;
     double *sums;
     float *const *out;
+    Range ranges[RANGES];
+    unsigned shares, arrived;
 } Job;
+
+static void work_on(const Job *job, int64_t chunk)
+{
+    int64_t tensor = 0; /* the first tensor whose end lies beyond this chunk */
+    for (int64_t high = job->count; tensor < high;) {
+        int64_t middle = (tensor + high) / 2;
+        if (job->ends[middle] > chunk)
+            high = middle;
+        else
+            tensor = middle + 1;
+    }
+    const Tensor *t = &job->tensors[tensor];
+    int64_t first = t->start / TILE, end = (t->start + t->numel + TILE - 1) / TILE;
+    int64_t from = first + (chunk - (tensor ? job->ends[tensor - 1] : 0)) * CHUNK;
+    int64_t to = from + CHUNK < end ? from + CHUNK : end;
+    if (job->outer)
+        descend(job->outer, tensor, from, to, job->sums + 2 * chunk);
+    else if (job->out)
+        gaussian(&job->step->address, t->parameter, from, to, job->out[tensor] + (from - first) * TILE);
+    else
+        langevin(job->step, tensor, from, to, job->sums + 2 * chunk);
+}
 
 static void work(void *argument)
 {
     Job *job = argument;
-    for (;;) {
-        int64_t chunk = __atomic_fetch_add(&job->next, 1, __ATOMIC_RELAXED);
-        if (chunk >= job->chunks)
-            return;
-        int64_t tensor = 0; /* the first tensor whose end lies beyond this chunk */
-        for (int64_t high = job->count; tensor < high;) {
-            int64_t middle = (tensor + high) / 2;
-            if (job->ends[middle] > chunk)
-                high = middle;
-            else
-                tensor = middle + 1;
-        }
-        const Tensor *t = &job->tensors[tensor];
-        int64_t first = t->start / TILE, end = (t->start + t->numel + TILE - 1) / TILE;
-        int64_t from = first + (chunk - (tensor ? job->ends[tensor - 1] : 0)) * CHUNK;
-        int64_t to = from + CHUNK < end ? from + CHUNK : end;
-        if (job->outer)
-            descend(job->outer, tensor, from, to, job->sums + 2 * chunk);
-        else if (job->out)
-            gaussian(&job->step->address, t->parameter, from, to, job->out[tensor] + (from - first) * TILE);
-        else
-            langevin(job->step, tensor, from, to, job->sums + 2 * chunk);
+    const unsigned own = __atomic_fetch_add(&job->arrived, 1, __ATOMIC_RELAXED);
+    for (unsigned turn = 0; turn < job->shares; turn++) {
+        Range *range = &job->ranges[(own + turn) % job->shares];
+        for (int64_t chunk; (chunk = __atomic_fetch_add(&range->next, 1, __ATOMIC_RELAXED)) < range->end;)
+            work_on(job, chunk);
     }
 }
 
@@ -308,10 +324,15 @@ int64_t entropy_chunks(const Tensor *tensors, int64_t count, int64_t *ends)
 
 static void run(Job *job, Parallel parallel, int32_t threads, double *total)
 {
-    job->chunks = job->count ? job->ends[job->count - 1] : 0;
+    const int64_t chunks = job->count ? job->ends[job->count - 1] : 0;
+    const int together = parallel && threads > 1 && chunks > 1;
+    const int64_t ranges = !together ? 1 : threads < RANGES ? threads : RANGES;
+    job->shares = (unsigned)ranges, job->arrived = 0;
+    for (int64_t i = 0; i < ranges; i++)
+        job->ranges[i].next = chunks * i / ranges, job->ranges[i].end = chunks * (i + 1) / ranges;
     if (job->sums)
-        memset(job->sums, 0, (size_t)job->chunks * 2 * sizeof(double));
-    if (parallel && threads > 1 && job->chunks > 1)
+        memset(job->sums, 0, (size_t)chunks * 2 * sizeof(double));
+    if (together)
         parallel(work, job, (unsigned)threads, 0);
     else
         work(job);
@@ -333,7 +354,9 @@ void entropy_run(Step *step, const int64_t *ends, double *sums, float *const *ou
         step->address.keys[round] = (uint32_t)step->address.seed + round * INCREMENT0;
         step->address.keys[ROUNDS + round] = (uint32_t)(step->address.seed >> 32) + round * INCREMENT1;
     }
-    Job job = {.step = step, .tensors = step->tensors, .count = step->count, .ends = ends, .sums = sums, .out = out};
+    Job job;
+    job.step = step, job.outer = NULL, job.tensors = step->tensors, job.count = step->count;
+    job.ends = ends, job.sums = sums, job.out = out;
     run(&job, parallel, threads, total);
 }
 
@@ -341,7 +364,9 @@ void entropy_run(Step *step, const int64_t *ends, double *sums, float *const *ou
 void entropy_outer(const Outer *outer, const int64_t *ends, double *sums, Parallel parallel, int32_t threads,
                    double *total)
 {
-    Job job = {.outer = outer, .tensors = outer->tensors, .count = outer->count, .ends = ends, .sums = sums};
+    Job job;
+    job.step = NULL, job.outer = outer, job.tensors = outer->tensors, job.count = outer->count;
+    job.ends = ends, job.sums = sums, job.out = NULL;
     run(&job, parallel, threads, total);
 }
 
