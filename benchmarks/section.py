@@ -47,9 +47,9 @@ def text(measured: dict[str, Any]) -> str:
             lines.append(f"| {title} | {' | '.join(cells)} |")
     lines += [
         "",
-        "Each number is the median over rounds of the ratio within a round. Steps are timed in turns with the "
-        "others', whole cycles back to back: there SGD finds its arrays in the processor's cache up to larger "
-        "networks than a Langevin step, which has five to SGD's three.",
+        "Each number is the median over rounds of the ratio within a round. Steps are timed in turns with "
+        "the others', whole cycles back to back: there SGD finds its arrays in the processor's cache up to "
+        "larger networks than a Langevin step, which has five to SGD's three.",
         "",
         "Optimizer memory in bytes per float32 parameter, measured as growth of the process:",
         "",
