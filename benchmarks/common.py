@@ -27,7 +27,7 @@ def ratios_to(
     """Median seconds of `base`, and the median over the rounds of each candidate's ratio to it.
 
     The fastest calls of two candidates may come from moments at which the machine's memory differs in speed;
-    those of a round do not.
+    those of a round hardly do.
     """
     found = _rounds(candidates, seconds, least)
     ratios = {

@@ -20,10 +20,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     finally:
         if arguments is None:  # the process is about to end: there is nothing left to interrupt
             signal.signal(signal.SIGINT, signal.SIG_IGN)
-    if arguments is None and "LOCAL_RANK" in os.environ:
-        from entropy_sgd.lab.training.processes import leave
-
-        leave(code)
+    processes = sys.modules.get("entropy_sgd.lab.training.processes")
+    if arguments is None and processes is not None and os.environ.get("WORLD_SIZE", "1") != "1":
+        processes.leave(code)
     return code
 
 

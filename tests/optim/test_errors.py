@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import warnings
+from typing import Any
 
 import pytest
 import torch
@@ -273,10 +274,25 @@ def test_the_learning_rate_of_sgd_given_as_lr_is_pointed_out():
     with pytest.warns(UserWarning, match=r"inner_lr=0\.01\)"):
         EntropySGD(parameter(), lr=torch.tensor(0.01))
 
+    with pytest.warns(UserWarning, match=r"inner_lr=0\.02\)") as told:
+        EntropySGD([{"params": parameter(), "lr": 0.02, "momentum": 0.9}])
+    assert told[0].filename == __file__
 
-@pytest.mark.parametrize("options", [{}, {"lr": 0.5}, {"lr": 0.0}, {"lr": 0.1, "inner_lr": 0.1}])
-def test_an_outer_rate_chosen_on_purpose_does_not_warn(options: dict[str, float]):
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"lr": 0.5},
+        {"lr": 0.0},
+        {"lr": 0.1, "inner_lr": 0.1},
+        {"lr": 0.1, "inner": "adam"},
+        {"lr": 0.1, "inner": torch.optim.Adam, "inner_options": {"lr": 1e-3}},
+    ],
+)
+def test_an_outer_rate_chosen_on_purpose_does_not_warn(options: dict[str, Any]):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         EntropySGD(parameter(), **options)
-        EntropySGD.paper(parameter(), **options)
+        EntropySGD([{"params": parameter(), "lr": 1.0, "inner_lr": 0.05}], lr=0.3)
+        EntropySGD.paper(parameter(), lr=0.1)

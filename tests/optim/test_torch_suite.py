@@ -315,6 +315,22 @@ def test_a_single_hook_fires_until_it_is_removed(register):
     assert len(calls) == 3
 
 
+def test_a_hook_of_a_compiled_caller_fires_too():
+    p = nn.Parameter(torch.ones(3))
+    optimizer, calls = EntropySGD([p], L=2), []
+    p.grad = torch.ones(3)
+
+    @torch.compile(backend="eager")
+    def train():
+        optimizer.step()
+
+    for _ in range(3):
+        train()
+    optimizer.register_step_post_hook(lambda *_: calls.append(1))
+    train()
+    assert len(calls) == 1
+
+
 def test_the_profiler_knows_a_step_by_its_name():
     p = nn.Parameter(torch.ones(3))
     optimizer = EntropySGD([p])

@@ -1,4 +1,4 @@
-"""Line 7 of Algorithm 1 with torch.optim.SGD outside, as the compiled kernels make it in one pass.
+"""Line 7 of Algorithm 1 with torch.optim.SGD outside, as the compiled kernels compute it in one pass.
 
     g = scale (x - mu) + weight_decay x
     v = momentum v + (1 - dampening) g,     g itself at the first update

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any, Self
 
 import torch
@@ -15,7 +14,7 @@ from entropy_sgd.optim.options import check_rate
 GAMMA = scoping.Exponential(1e-4, 1e-3, maximum=1.0)
 """Section 5.2's. The paper's runs end long before the maximum, at outer update 9,215; without one, from
 update 12,212 on the scope is above 2 / inner_lr, where the spring throws x' ever further from x."""
-INNER_LR = 0.1
+INNER_LR = float("0.1")  # an object of its own: the default is told from a 0.1 that was given
 PAPER: dict[str, Any] = {
     "lr": 1.0,
     "momentum": 0.9,
@@ -148,12 +147,13 @@ class EntropySGD(LocalEntropy):
             state_dtype=state_dtype,
             anneal=chosen["anneal"],
         )
-        if inner_lr is INNER_LR and 0 < lr < 0.5:  # the default itself: nobody gave an inner_lr
-            warnings.warn(
-                f"EntropySGD: lr={float(lr):g} is the rate of the outer update, with which x moves slowly. A "
-                f"learning rate of SGD's goes into inner_lr, without lr and momentum: "
-                f"EntropySGD(params, inner_lr={float(lr):g}). (An explicit inner_lr silences this warning.)",
-                stacklevel=2,
+        rates = [float(group["lr"]) for group in self.param_groups if group["inner_lr"] is INNER_LR]
+        if inner == "sgd" and (slow := [rate for rate in rates if 0 < rate < 0.5]):
+            self._warn_once(
+                "rate",
+                f"EntropySGD: lr={slow[0]:g} is the rate of the outer update, with which x moves slowly. "
+                "SGD's learning rate belongs in inner_lr; leave lr and momentum out: "
+                f"EntropySGD(params, inner_lr={slow[0]:g}). (An explicit inner_lr silences this warning.)",
             )
 
     @classmethod

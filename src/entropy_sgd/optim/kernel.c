@@ -261,8 +261,7 @@ typedef void (*Parallel)(void (*)(void *), void *, unsigned, unsigned); /* GOMP_
 
 /* Chunks that one thread works through in order, until others that are done with theirs help it. */
 typedef struct {
-    int64_t next, end;
-    char apart[48]; /* each range in a cache line of its own */
+    int64_t next __attribute__((aligned(64))), end; /* in a cache line of its own */
 } Range;
 
 typedef struct {

@@ -160,7 +160,7 @@ def outer_step_(
     buffer: Sequence[Tensor],
     fresh: Sequence[bool],
 ) -> Tensor:
-    """kernel_outer.outer_step_ on a device; the sums stay there. With bfloat16 `p`, `x` is the new x too."""
+    """kernel_outer.outer_step_ on a device; the sums stay there. With bfloat16 `p`, `x` receives x too."""
     rows: list[int] = []
     for i, q in enumerate(p):
         rows += (q.data_ptr(), 0, x[i].data_ptr(), mu[i].data_ptr() if mu else 0)

@@ -9,8 +9,10 @@ from scipy.stats import qmc
 
 from entropy_sgd.lab import LabError, methods, recipes
 from entropy_sgd.lab.methods.base import Choice, Range
+from entropy_sgd.lab.tuning.edges import _wider, at_edge
 from entropy_sgd.lab.tuning.sensitivity import range_that_works, rates_around
 from entropy_sgd.lab.tuning.space import Draws, changed, parts
+from entropy_sgd.lab.tuning.tuning import check_ends
 
 
 def test_points_are_sobols():
@@ -122,6 +124,16 @@ def test_one_option_is_searched_otherwise(name, text, expected):
     assert found[option] == expected
     assert {**found, option: SEARCH[option]} == SEARCH
     Draws(found, "sobol", 0).draw(2)
+
+
+@pytest.mark.parametrize("name", methods.names())
+def test_a_wider_range_is_one_that_can_be_searched(name):
+    """What `tune` proposes for a setting at the edge of its range."""
+    recipe, search = recipes.family("demo").recipe(name), methods.get(name).search
+    for part, how in parts(search).items():
+        for value in (how.low, how.high) if isinstance(how, Range) else ():
+            if at_edge(value, how):
+                check_ends(recipe, changed(search, part, _wider(value, how)))
 
 
 @pytest.mark.parametrize(

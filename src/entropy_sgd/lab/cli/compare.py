@@ -73,17 +73,20 @@ def chosen_recipes(family: Family, options: Compare, what: str | None = None) ->
     names = options.methods or family.compared()
     chosen: list[Recipe] = []
     for name in dict.fromkeys(names):
-        addressed = (address("--set", change, names) for change in options.set)
+        addressed = (address("--set", change, names, "FIELD=VALUE") for change in options.set)
         changes = [change for meant, change in addressed if meant in (None, name)]
         chosen.append(override(family.recipe(name), changes, what or family.name))
     return at_equal_budgets(chosen, options.budget)
 
 
-def address(option: str, change: str, names: Sequence[str]) -> tuple[str | None, str]:
-    """The method, one of `names`, that [METHOD:]FIELD=VALUE is meant for, None for all; and FIELD=VALUE."""
+def address(option: str, change: str, names: Sequence[str], form: str) -> tuple[str | None, str]:
+    """The method, one of `names`, that [METHOD:]FIELD=VALUE is meant for, None for all; and FIELD=VALUE.
+
+    `form` is what the user should have written.
+    """
     target, colon, rest = change.partition(":")
     if "=" not in change:
-        raise LabError(f"{option} takes FIELD=VALUE or METHOD:FIELD=VALUE, got {change!r}")
+        raise LabError(f"{option} takes {form} or METHOD:{form}, got {change!r}")
     if not colon or "=" in target:  # a value may hold a colon itself: data=text:FILE
         return None, change
     if target not in names:

@@ -12,7 +12,7 @@ from entropy_sgd.lab.cli import hints
 from entropy_sgd.lab.cli.compare import Compare, address, chosen_recipes
 from entropy_sgd.lab.cli.copying import compare_command, train_command
 from entropy_sgd.lab.cli.parse import check_jobs, find, parse, recipe_list, several
-from entropy_sgd.lab.methods.base import Search
+from entropy_sgd.lab.methods.base import Choice, Search
 from entropy_sgd.lab.metrics import LESS_IS_BETTER
 
 
@@ -46,8 +46,9 @@ class Tune:
     sampler_seed: int = 0
     """Decides what is drawn."""
     search: Annotated[tuple[str, ...], several("[METHOD:]OPTION=LOW..HIGH …")] = ()
-    """Other ranges, for all methods that search the option or for one: lr=0.01..10 entropy-sgd:L=5..50. With
-    commas, values to choose from: L=5,20. One value is not searched: momentum=0.9"""
+    """Other ranges, for all methods that search the option or for one: sgd:lr=0.01..10 inner-lr=0.01..1. With
+    commas, values to choose from: L=5,20. One value is not searched: sgd:momentum=0.9. (lr and momentum of
+    the entropic methods are those of the outer loop.)"""
     set: Annotated[tuple[str, ...], several("[METHOD:]FIELD=VALUE …")] = ()
     """Fields of all recipes, or of one method's, to change: data=digits batch-size=64"""
     out: Path | None = None
@@ -75,7 +76,7 @@ def _searches(changes: Sequence[str], names: Sequence[str]) -> dict[str, Mapping
 
     found = {name: methods.get(name).search for name in names}
     for change in changes:
-        meant, rest = address("--search", change, names)
+        meant, rest = address("--search", change, names, "OPTION=LOW..HIGH")
         option, _, text = rest.partition("=")
         option = option.replace("-", "_")
         targets = [name for name in names if option in parts(found[name])] if meant is None else [meant]
@@ -86,6 +87,9 @@ def _searches(changes: Sequence[str], names: Sequence[str]) -> dict[str, Mapping
                 found[name] = changed(found[name], option, text)
             except LabError as error:
                 raise LabError(f"--search {change}: {error}") from error
+    for name, search in found.items():
+        if all(isinstance(how, Choice) and len(how.values) == 1 for how in parts(search).values()):
+            raise LabError(f"--search leaves nothing of {name} to search: `compare` trains one setting")
     return found
 
 

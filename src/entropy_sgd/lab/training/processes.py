@@ -34,9 +34,9 @@ def leave(code: int) -> NoReturn:
     A thread of gloo may still hold the last tensors it has sent, and abort the process when it lets go of
     them while Python cleans up: one run in ten then ended with SIGABRT, when all its work was done.
     """
-    with suppress(OSError):  # nobody reads it any more
-        sys.stdout.flush()
-        sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError, AttributeError):  # it is closed, or nobody reads it any more
+            stream.flush()
     os._exit(code)
 
 
@@ -85,7 +85,7 @@ class Processes:
             self.max(0)
         dist.destroy_process_group()
         if error is not None and shared and not self.lead:
-            leave(getattr(error, "exit_code", 2))  # the lead has the same error and prints it
+            leave(0)  # the lead has the same error, prints it and ends with its code
 
     def device(self, name: str) -> torch.device:
         """The device called `name`; "auto" takes a GPU if there is one, and each rank has its own."""

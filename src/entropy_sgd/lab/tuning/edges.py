@@ -42,7 +42,8 @@ def at_edge(value: float, how: Range) -> bool:
     low, high, there = _places(value, how)
     margin = MARGIN * (high - low)
     bounded = not how.log and how.high <= 1  # momenta, betas and the like end at 0 and at 1
-    return (there <= low + margin and how.low != 0) or (there >= high - margin and not bounded)
+    least = how.low == (1 if how.integer else 0)
+    return (there <= low + margin and not least) or (there >= high - margin and not bounded)
 
 
 def _places(value: float, how: Range) -> tuple[float, float, float]:
@@ -53,9 +54,11 @@ def _places(value: float, how: Range) -> tuple[float, float, float]:
 def _wider(value: float, how: Range) -> str:
     """A range that goes on where the value is at the end of this one."""
     low, high, there = _places(value, how)
-    if there - low < high - there:
-        return f"{how.low / 10 if how.log else 2 * how.low - how.high:g}..{how.high:g}"
-    return f"{how.low:g}..{how.high * 10 if how.log else 2 * how.high - how.low:g}"
+    if there - low > high - there:
+        return f"{how.low:g}..{how.high * 10 if how.log else 2 * how.high - how.low:g}"
+    if how.integer:
+        return f"{max(1, how.low // 10):g}..{how.high:g}"
+    return f"{how.low / 10 if how.low > 0 else 2 * how.low - how.high:g}..{how.high:g}"
 
 
 def _value(options: dict[str, Any], name: str) -> float:

@@ -66,13 +66,13 @@ def _parsed(name: str, text: str, how: Range | Choice) -> Range | Choice:
     if dots:
         numbers = [_number(part) for part in (low, high)]
         if isinstance(how, Choice) or None in numbers:
-            raise LabError(f"{name}={text}: {_accepted(how)}")
+            raise LabError(_accepted(how))
         first, last = (number for number in numbers if number is not None)
         if not first < last or (how.log and first <= 0):
             above = " above 0" if how.log else ""
-            raise LabError(f"{name}={text}: the range must go up, from a number{above}")
+            raise LabError(f"the range must go up, from a number{above}")
         if how.integer and not (first.is_integer() and last.is_integer()):
-            raise LabError(f"{name}={text}: {name} is a whole number")
+            raise LabError(f"{name} is a whole number")
         return replace(how, low=int(first) if how.integer else first, high=int(last) if how.integer else last)
     values: list[str | float | bool] = []
     for part in text.split(","):
@@ -83,7 +83,7 @@ def _parsed(name: str, text: str, how: Range | Choice) -> Range | Choice:
             if value is not None and how.integer:
                 value = int(value) if value.is_integer() else None
         if value is None:
-            raise LabError(f"{name}={text}: {_accepted(how)}")
+            raise LabError(_accepted(how))
         values.append(value)
     return Choice(tuple(dict.fromkeys(values)))
 

@@ -10,17 +10,18 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from torch import nn
 
 from entropy_sgd.lab import LabError, jobs, methods
 from entropy_sgd.lab.comparison import comparison
-from entropy_sgd.lab.methods.base import Search
+from entropy_sgd.lab.methods.base import Choice, Range, Search
 from entropy_sgd.lab.recipes import Recipe
 from entropy_sgd.lab.runs.claim import Claim
 from entropy_sgd.lab.runs.folder import Settings
 from entropy_sgd.lab.runs.records import Record, write_json
 from entropy_sgd.lab.training.display import say
 from entropy_sgd.lab.tuning import sensitivity
-from entropy_sgd.lab.tuning.space import GENERATION, Draws, Sampler
+from entropy_sgd.lab.tuning.space import GENERATION, Draws, Sampler, parts
 
 RESULT, FIGURES = "tune.json", ("sensitivity.png", "sensitivity.pdf")
 
@@ -155,6 +156,8 @@ def run(
     draws = [
         Draws(tuning.space(recipe.method), tuning.sampler, tuning.sampler_seed) for recipe in tuning.recipes
     ]
+    for recipe in tuning.recipes:
+        check_ends(recipe, tuning.space(recipe.method))
     settings: Record = {
         **{key: value for key, value in asdict(tuning).items() if key not in ("recipes", "search")},
         "recipes": {recipe.name: asdict(recipe) for recipe in tuning.recipes},
@@ -188,6 +191,24 @@ def run(
         found = _searched(tuning, draws, partial(train, claim=claim), console)
         write_json(path / RESULT, {"settings": settings, "methods": [_record(each) for each in found]})
     return found
+
+
+def check_ends(recipe: Recipe, space: Mapping[str, Search]) -> None:
+    """Refuse a range with an end, other than in the method's file, that the optimizer refuses."""
+    method = methods.get(recipe.method)
+    if method.replicas(recipe.optimizer) > 1:  # to be built they need processes
+        return
+    usual, (inside,) = parts(method.search), Draws(space, "sobol", 0).draw(1)
+    for name, how in parts(space).items():
+        option, dot, index = name.partition(".")
+        for end in set(_ends(how)) - set(_ends(usual[name])):
+            value = (*inside[option][: int(index)], end, *inside[option][int(index) + 1 :]) if dot else end
+            chosen = _trial(recipe, {**inside, option: value}, "end").recipe.optimizer
+            methods.build(chosen, nn.Linear(1, 1), seed=0, steps=1000)
+
+
+def _ends(how: Range | Choice) -> tuple[Any, ...]:
+    return (how.low, how.high) if isinstance(how, Range) else how.values
 
 
 def _searched(
