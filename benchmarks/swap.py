@@ -41,6 +41,7 @@ OPTIMIZERS: dict[str, Callable[[Params], Any]] = {
     "keep, inner": lambda ps: EntropySGD(ps, alpha=0.75, **KEPT, **INNER),
     "keep, inner, alpha=0.1": lambda ps: EntropySGD(ps, alpha=0.1, **KEPT, **INNER),
     "defaults (keep, inner, alpha=0.25)": lambda ps: EntropySGD(ps, alpha=0.25, **KEPT, **INNER),
+    "defaults, gamma=0, noise=0": lambda ps: EntropySGD(ps, gamma=0.0, noise=0.0, **INNER),
     "keep, inner, alpha=0.25, lr=1.15": lambda ps: EntropySGD(ps, lr=1.15, alpha=0.25, **KEPT, **INNER),
     "keep, inner, alpha=0.5": lambda ps: EntropySGD(ps, alpha=0.5, **KEPT, **INNER),
     "keep, inner, alpha=0.25, L=5": lambda ps: EntropySGD(ps, alpha=0.25, L=5, **KEPT, **INNER),

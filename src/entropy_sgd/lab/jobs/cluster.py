@@ -7,6 +7,7 @@ from concurrent import futures
 from contextlib import contextmanager
 from typing import Any
 
+from entropy_sgd import extras
 from entropy_sgd.lab import LabError
 
 PATIENCE = 30
@@ -22,7 +23,7 @@ def executor(address: str) -> Generator[tuple[futures.Executor, int]]:
     try:
         from distributed import Client
     except ImportError as error:
-        raise LabError("--dask needs the package distributed: pip install 'entropy-sgd[cluster]'") from error
+        raise LabError(f"--dask needs the package distributed: {extras.hint('lab,cluster')}") from error
     try:
         client: Any = Client(address, timeout=PATIENCE)
     except (OSError, TimeoutError, ValueError) as error:

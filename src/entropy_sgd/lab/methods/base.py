@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from entropy_sgd import extras
 from entropy_sgd.lab import LabError
 
 if TYPE_CHECKING:
@@ -158,6 +159,5 @@ def peer(module: str, name: str, method: str) -> Any:
         return getattr(import_module(module), name)
     except ImportError as error:
         raise LabError(
-            f"method {method!r} needs the package {module.partition('.')[0]}: "
-            "pip install 'entropy-sgd[peers]'"
+            f"method {method!r} needs the package {module.partition('.')[0]}: {extras.hint('lab,peers')}"
         ) from error

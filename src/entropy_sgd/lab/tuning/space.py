@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
+from entropy_sgd import extras
 from entropy_sgd.lab import LabError
 from entropy_sgd.lab.methods.base import Choice, Range, Search
 
@@ -110,7 +111,7 @@ class Draws:
         try:
             import optuna
         except ImportError as error:
-            raise LabError("tune needs the package optuna: pip install 'entropy-sgd[tune]'") from error
+            raise LabError(f"tune needs the package optuna: {extras.hint('lab,tune')}") from error
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         self.search, self._space = search, {name: _distribution(how) for name, how in parts(search).items()}
         with warnings.catch_warnings():
