@@ -83,9 +83,7 @@ def test_weights_put_into_the_model_become_the_start_of_a_cycle(evaluating):
 
 
 def test_a_framework_that_is_missing_or_too_old_is_named(monkeypatch):
-    with pytest.raises(
-        ImportError, match=r"no_such_framework 1\.5 or later is needed.*entropy-sgd\[frameworks\]"
-    ):
+    with pytest.raises(ImportError, match=r"no_such_framework 1\.5 or later is needed.*'\.\[frameworks\]'"):
         require("no_such_framework", "1.5")
     monkeypatch.setattr(metadata, "version", lambda package: "2.1.9rc1")
     require("torch", "2.1")

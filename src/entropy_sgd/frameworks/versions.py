@@ -23,5 +23,5 @@ def require(package: str, oldest: str) -> None:
 
     if numbers(version) < numbers(oldest):
         raise ImportError(
-            f"{package} {version} is too old: {oldest} or later is needed, " + extras.hint("frameworks")
+            f"{package} {version} is too old: {oldest} or later is needed: {extras.hint('frameworks')}"
         )
