@@ -140,6 +140,25 @@ def test_alpha_may_change_within_a_cycle(state_dtype):
     torch.testing.assert_close(*results, rtol=1e-2, atol=2e-3)
 
 
+@pytest.mark.parametrize("state_dtype", [None, torch.bfloat16])
+def test_a_run_whose_alpha_became_1_resumes_to_the_same_bits(state_dtype):
+    """From the next cycle on no mean is kept, whether the optimizer was loaded anew or not."""
+    results = []
+    for resumed in (False, True):
+        p = nn.Parameter(torch.linspace(-1, 1, 300))
+        optimizer = EntropySGD([p], L=4, inner_lr=0.1, state_dtype=state_dtype)
+        descend(p, optimizer, 2)
+        optimizer.param_groups[0]["alpha"] = 1.0
+        descend(p, optimizer, 2, 2)
+        if resumed:
+            saved = optimizer.state_dict()
+            optimizer = EntropySGD([p], L=4, inner_lr=0.1, state_dtype=state_dtype)
+            optimizer.load_state_dict(saved)
+        descend(p, optimizer, 8, 4)
+        results.append(p.detach())
+    assert torch.equal(*results)
+
+
 @pytest.mark.parametrize("path", [{}, {"foreach": True}, {"alpha": 1.0}])
 def test_bfloat16_weights_move_by_steps_too_small_for_them(path):
     """At 1, half a unit in the last place is 2^-9 below and 2^-8 above; steps of 1e-4 would all be lost."""

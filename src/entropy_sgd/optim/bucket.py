@@ -164,6 +164,8 @@ class Bucket:
         try:
             entries = chain.from_iterable(map(self._take, states))
             same = all(map(is_, entries, self._entries))
+            if self.mu and self.group["alpha"] == 1 and 0 in map(_step, states):
+                return False  # alpha was changed in the last cycle: from this one on there is no mean to keep
         except KeyError:
             return False
         return same and (not self.master or all(x.dtype is torch.float32 for x in self.x))
