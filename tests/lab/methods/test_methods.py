@@ -129,7 +129,7 @@ def test_every_method_has_a_recipe_for_the_image_networks(network):
 def test_a_library_that_is_missing_is_named_with_the_extra_that_brings_it(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "pytorch_optimizer", None)
     options = methods.get("sam").defaults(Hints())
-    with pytest.raises(LabError, match=r"pytorch_optimizer.*entropy-sgd\[peers\]"):
+    with pytest.raises(LabError, match=r"pytorch_optimizer.*'\.\[lab,peers\]'"):
         methods.build(options, torch.nn.Linear(2, 2), seed=0, steps=10)
 
 
