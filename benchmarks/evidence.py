@@ -165,7 +165,7 @@ def defaults(name: str, baseline: str, optimizer: str) -> str:
         "|---|---|---|---|---|",
     ]
     for place, by in sorted(swapped(name).items()):
-        ours = next((errors for title, errors in by.items() if "defaults" in title), {})
+        ours = next((errors for title, errors in by.items() if "defaults (" in title), {})
         theirs = {seed: error for seed, error in by.get(baseline, {}).items() if seed in ours}
         theirs = {seed: error for seed, error in theirs.items() if seed >= FRESH} or theirs
         if theirs:
@@ -234,6 +234,7 @@ def sections() -> dict[str, str]:
         found[f"<!-- {name}, settings -->"] = settings(name, baseline)
         drawn = f"<!-- from results/bench/{name}.json: python benchmarks/evidence.py -->"
         found[drawn] = defaults(name, baseline, optimizer)
+    found["<!-- swap_ablation -->"] = defaults("swap_ablation", "defaults, gamma=0, noise=0", "defaults")
     return found
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -158,3 +160,12 @@ def test_what_torchrun_says_is_checked(monkeypatch):
     monkeypatch.setenv("RANK", "first")
     with pytest.raises(LabError, match="RANK='first'"):
         Processes.from_environment()
+
+
+@pytest.mark.parametrize("prepare", ["", "sys.stderr = None", "sys.stderr.close()"])
+def test_a_process_leaves_with_its_code_and_all_it_has_written(prepare):
+    code = (
+        f"import sys; from entropy_sgd.lab.training.processes import leave; {prepare}\nprint('all'); leave(3)"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (found.returncode, found.stdout) == (3, "all\n")
