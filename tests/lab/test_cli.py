@@ -93,6 +93,7 @@ assert not heavy, heavy
             "leaves nothing of sgd to search",
         ),
         (["compare", "demo", "--set", "metric=error"], "no field is called 'metric'"),
+        (["compare", "demo", "--seeds", "3", "0", "3"], "--seeds names 3 more than once"),
         (["compare", "demo", "--jobs", "0"], "jobs must be at least 1, got 0"),
         (["tune", "demo", "--jobs", "-2"], "jobs must be at least 1, got -2"),
         (["paper", "run", "--jobs", "0"], "jobs must be at least 1, got 0"),

@@ -48,6 +48,15 @@ def test_time_left_is_that_of_the_same_recipe_shared_among_the_jobs(tmp_path):
     assert overall.line() == "4 of 5 runs ended, 1 running, about 90 s left in all".replace("90 s", "2 min")
 
 
+def test_time_left_starts_from_the_speeds_of_earlier_runs(tmp_path):
+    chosen = listed(tmp_path, "sgd", "adam", "sam")
+    overall = Overall(chosen, 1, {"demo/sgd": 4.0, "demo/adam": 8.0, "lenet/sgd": 1000.0})
+    assert overall.seconds_left() == pytest.approx(10 * (4.0 + 8.0 + 6.0))  # sam as the others on demo
+    overall.end(0, finished(chosen[0], 20.0))  # sgd is faster here: 2 s an epoch
+    assert overall.seconds_left() == pytest.approx(10 * (8.0 + 5.0))
+    assert Overall(chosen, 1, {"lenet/sgd": 7.0}).seconds_left() == pytest.approx(210.0)
+
+
 def test_time_left_counts_the_start_of_processes(tmp_path, monkeypatch):
     clock = [1000.0]
     monkeypatch.setattr(progress.time, "monotonic", lambda: clock[0])

@@ -50,6 +50,9 @@ class Compare:
 
     def __post_init__(self) -> None:
         check_jobs(self.jobs)
+        twice = [seed for seed in dict.fromkeys(self.seeds) if self.seeds.count(seed) > 1]
+        if twice:
+            raise LabError(f"--seeds names {twice[0]} more than once: each seed is one run of each method")
 
 
 @dataclass(frozen=True)

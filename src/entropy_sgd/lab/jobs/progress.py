@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import json
 import os
+import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -26,10 +27,13 @@ QUIET = 60.0
 
 
 class Overall:
-    """Effective epochs and seconds of every run, and what follows for the time left."""
+    """Effective epochs and seconds of every run, and what follows for the time left.
 
-    def __init__(self, jobs: Sequence[Job], slots: int) -> None:
-        self.jobs, self.slots = jobs, slots
+    `speeds` are seconds per epoch by the name of the recipe, as they were in earlier runs.
+    """
+
+    def __init__(self, jobs: Sequence[Job], slots: int, speeds: Mapping[str, float] | None = None) -> None:
+        self.jobs, self.slots, self.speeds = jobs, slots, speeds or {}
         self.ended: dict[int, Outcome] = {}
         self.done: dict[int, tuple[float, float]] = {}
         """Epochs and seconds of training of the runs of which something is known."""
@@ -68,18 +72,18 @@ class Overall:
             self._around[index] = max(0.0, time.monotonic() - began - (trained - before))
 
     def seconds_left(self) -> float | None:
-        """Time until all have ended, at the speed of runs of the same recipe; None before that is known.
+        """Time until all have ended; None before anything is known.
 
-        A run that has not yet trained also takes what the others took beside their training.
+        At the speed of runs of the same recipe, or else of the same network, or else of any. A run that has
+        not yet trained also takes what the others took beside their training.
         """
         speeds: dict[str, list[float]] = {}
         for index, (epochs, seconds) in self.done.items():
             if epochs > 0 and seconds > 0:
                 speeds.setdefault(self.jobs[index].settings.recipe.name, []).append(seconds / epochs)
-        if not speeds:
+        known = {**self.speeds, **{name: statistics.fmean(each) for name, each in speeds.items()}}
+        if not known:
             return None
-        known = {name: sum(each) / len(each) for name, each in speeds.items()}
-        usual = sum(known.values()) / len(known)
         beside = sum(self._around.values()) / len(self._around) if self._around else 0.0
         left: list[float] = []
         for index, job in enumerate(self.jobs):
@@ -87,7 +91,7 @@ class Overall:
                 recipe = job.settings.recipe
                 epochs = max(0.0, recipe.epochs - self.done.get(index, (0.0, 0.0))[0])
                 more = 0.0 if index in self._around else beside
-                left.append(epochs * known.get(recipe.name, usual) + more)
+                left.append(epochs * _speed(recipe.name, known) + more)
         return max(max(left), sum(left) / self.slots) if left else 0.0
 
     def line(self) -> str:
@@ -96,6 +100,15 @@ class Overall:
         count = len(self.ended)
         where = f"{count} of {len(self.jobs)} runs ended, {len(self.running)} running"
         return where + ("" if left is None else f", about {roughly(left)} left in all")
+
+
+def _speed(name: str, known: Mapping[str, float]) -> float:
+    """Of a recipe, which is called NETWORK/METHOD."""
+    if name in known:
+        return known[name]
+    network = name.partition("/")[0]
+    alike = [speed for other, speed in known.items() if other.partition("/")[0] == network]
+    return statistics.fmean(alike or known.values())
 
 
 class Board(OnTerminal):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from concurrent import futures
 from contextlib import contextmanager
 from dataclasses import replace
@@ -35,6 +35,7 @@ def run(
     dask: str | None = None,
     console: Console | None = None,
     ended: Callable[[Outcome], None] | None = None,
+    speeds: Mapping[str, float] | None = None,
 ) -> list[Outcome]:
     """Make every run that is not finished and return how each ended, in the given order.
 
@@ -49,6 +50,7 @@ def run(
         dask: address of a Dask scheduler, whose workers make the runs instead.
         console: where to print.
         ended: called in this process with each outcome as it comes.
+        speeds: seconds per epoch of earlier runs by the name of their recipe, for the time left.
 
     """
     if at_once is not None and at_once < 1:
@@ -60,12 +62,12 @@ def run(
     console = console or Console()
     if dask is not None:
         with cluster.executor(dask) as (pool, slots):
-            return _apart(jobs, home, pool, slots, console, ended)
+            return _apart(jobs, home, pool, Overall(jobs, slots, speeds), console, ended)
     count = min(usual(jobs) if at_once is None else at_once, len(jobs))
     if count <= 1:
-        return _here(jobs, console, ended)
+        return _here(jobs, Overall(jobs, 1, speeds), console, ended)
     with futures.ThreadPoolExecutor(count) as pool:
-        return _apart(jobs, home, pool, count, console, ended)
+        return _apart(jobs, home, pool, Overall(jobs, count, speeds), console, ended)
 
 
 def usual(jobs: Sequence[Job]) -> int:
@@ -90,9 +92,11 @@ def failures(outcomes: Sequence[Outcome], again: str = "--resume") -> LabError |
     return LabError(f"{len(failed)} of {len(outcomes)} runs failed; {again} tries them again:\n{reasons}")
 
 
-def _here(jobs: Sequence[Job], console: Console, ended: Callable[[Outcome], None] | None) -> list[Outcome]:
+def _here(
+    jobs: Sequence[Job], overall: Overall, console: Console, ended: Callable[[Outcome], None] | None
+) -> list[Outcome]:
     """One after the other in this process."""
-    overall, outcomes = Overall(jobs, 1), list[Outcome]()
+    outcomes: list[Outcome] = []
     for index, job in enumerate(jobs):
         left = overall.seconds_left()
         rest = "" if not left else f", about {roughly(left)} left in all"
@@ -119,15 +123,15 @@ def _apart(
     jobs: Sequence[Job],
     home: Path,
     pool: futures.Executor,
-    slots: int,
+    overall: Overall,
     console: Console,
     ended: Callable[[Outcome], None] | None,
 ) -> list[Outcome]:
-    """In processes of their own, `slots` at a time."""
-    jobs = [_absolute(job) for job in jobs]
+    """In processes of their own, `overall.slots` at a time."""
+    jobs = overall.jobs = [_absolute(job) for job in jobs]
     outcomes: dict[int, Outcome] = {}
-    say(console, f"{len(jobs)} runs, {min(slots, len(jobs))} at once")
-    with _leased(home) as lease, StopSignals() as stop, Board(console, Overall(jobs, slots)) as board:
+    say(console, f"{len(jobs)} runs, {min(overall.slots, len(jobs))} at once")
+    with _leased(home) as lease, StopSignals() as stop, Board(console, overall) as board:
 
         def take(index: int, outcome: Outcome) -> None:
             outcomes[index] = outcome
@@ -160,7 +164,8 @@ def _apart(
             lease.renew()
             # futures of a cluster say that they run as soon as they are there
             running = [index for future, index in waiting.items() if future.running()]
-            board.update([index for index in running if begun(jobs[index])][:slots], started=running[:slots])
+            seen = [index for index in running if begun(jobs[index])]
+            board.update(seen[: overall.slots], started=running[: overall.slots])
     return [outcomes[index] for index in range(len(jobs))]
 
 

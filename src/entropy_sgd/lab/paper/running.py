@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import statistics
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from rich.console import Console
@@ -12,7 +13,7 @@ from entropy_sgd.lab.jobs import Job, Outcome
 from entropy_sgd.lab.paper.entry import Entry, Row
 from entropy_sgd.lab.paper.kept import file_name, keep
 from entropy_sgd.lab.paper.rows import ROWS
-from entropy_sgd.lab.paper.standing import stand
+from entropy_sgd.lab.paper.standing import Standing, stand
 from entropy_sgd.lab.runs.folder import Settings
 from entropy_sgd.lab.runs.lock import Lock
 from entropy_sgd.lab.runs.reading import read
@@ -37,6 +38,7 @@ def run(
     all rows that `results` may have runs of. Returns the files that were written.
     """
     console = console or Console()
+    standings = stand(results, known)
     missing = [
         Job(
             folder / file_name(entry, seed).removesuffix(".json"),
@@ -45,7 +47,7 @@ def run(
             device=device,
             checkpoint_seconds=checkpoint_seconds,
         )
-        for entry, seed in _missing(rows, results, known)
+        for entry, seed in _missing(rows, standings)
     ]
     if not missing:
         say(console, f"nothing is missing: every run is kept in {results}")
@@ -60,7 +62,9 @@ def run(
     folder.mkdir(parents=True, exist_ok=True)
     held = Lock(folder)  # two of these commands would end each other's runs
     try:
-        outcomes = jobs.run(missing, folder, at_once=at_once, console=console, ended=ended)
+        outcomes = jobs.run(
+            missing, folder, at_once=at_once, console=console, ended=ended, speeds=_speeds(standings)
+        )
     except Interrupted as error:  # this command always resumes
         raise Interrupted(error.signum, str(error).replace("--resume", "the same command")) from None
     finally:
@@ -71,8 +75,16 @@ def run(
     return kept
 
 
-def _missing(rows: tuple[Row, ...], results: Path, known: tuple[Row, ...]) -> Iterator[tuple[Entry, int]]:
-    standings = stand(results, known)
+def _speeds(standings: Mapping[str, Standing]) -> dict[str, float]:
+    """Seconds per epoch of the runs that are kept, by recipe, perhaps of another machine."""
+    found: dict[str, list[float]] = {}
+    for standing in standings.values():
+        if standing.seconds is not None and standing.epochs:
+            found.setdefault(standing.entry.recipe.name, []).append(standing.seconds / standing.epochs)
+    return {name: statistics.fmean(each) for name, each in found.items()}
+
+
+def _missing(rows: tuple[Row, ...], standings: Mapping[str, Standing]) -> Iterator[tuple[Entry, int]]:
     for row in rows:
         for seed in sorted({seed for entry in row.entries for seed in entry.seeds}):
             for entry in row.entries:
