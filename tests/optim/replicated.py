@@ -221,8 +221,9 @@ def narrow_numbers(group: Group) -> None:
     a = dist.get_rank(group)
     model = network()
     optimizer = Replicas(
-        model.parameters(), L=4, rho=0.2, noise=1e-2, process_group=group, exchange_dtype=torch.bfloat16
-    )
+        model.parameters(), L=4, alpha=0.25, rho=0.2, noise=1e-2, process_group=group,
+        exchange_dtype=torch.bfloat16,
+    )  # fmt: skip
     learn(model, optimizer, range(40), a)
     own = gathered(weights(model), group)
     mean = torch.stack(own).mean(0)

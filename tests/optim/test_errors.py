@@ -51,6 +51,7 @@ BAD = [
     ("alpha", -0.1),
     ("alpha", math.nan),
     ("scale_by_gamma", "yes"),
+    ("catch_up", 2),
     ("seed", 1.5),
     ("seed", 2**64),
     ("maximize", 0),
@@ -296,3 +297,19 @@ def test_an_outer_rate_chosen_on_purpose_does_not_warn(options: dict[str, Any]):
         EntropySGD(parameter(), **options)
         EntropySGD([{"params": parameter(), "lr": 1.0, "inner_lr": 0.05}], lr=0.3)
         EntropySGD.paper(parameter(), lr=0.1)
+
+
+def test_the_rate_of_adam_is_told_to_be_slow():
+    weights = [nn.Parameter(torch.ones(2))]
+    with pytest.warns(UserWarning, match=r"L=3 .* at 0\.00033\. .*EntropyAdam\(params, lr=0\.003\)") as told:
+        EntropyAdam(weights, lr=1e-3)
+    assert len(told) == 1
+    with pytest.warns(UserWarning, match=r"L=5 .*EntropyAdam\(params, lr=0\.0001\)"):
+        EntropyAdam([{"params": weights, "lr": 2e-5}], L=5)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        EntropyAdam(weights)
+        EntropyAdam(weights, lr=1e-3, inner_lr=0.1)
+        EntropyAdam(weights, lr=1e-3, L=1)
+        EntropyAdam(weights, lr=0.0)
+        EntropyAdam.paper(weights, lr=1e-4)

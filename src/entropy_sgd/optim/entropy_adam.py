@@ -9,8 +9,10 @@ import torch
 from entropy_sgd import arguments
 from entropy_sgd.optim import scoping
 from entropy_sgd.optim.local_entropy import LocalEntropy, Params
-from entropy_sgd.optim.options import check_rate
+from entropy_sgd.optim.options import INNER_LR, check_rate
 
+ADAM_LR = 1e-3
+"""The default of `torch.optim.Adam`."""
 PAPER: dict[str, Any] = {
     "lr": 1e-2,
     "betas": (0.5, 0.999),
@@ -50,6 +52,7 @@ class EntropyAdam(LocalEntropy):
         noise: thermal noise epsilon.
         alpha: weight of the newest sample in the average mu.
         scale_by_gamma: update with gamma (x - mu) instead of x - mu.
+        catch_up: stretch x - mu, see `LocalEntropy`; Adam normalises its gradient, so this hardly matters.
         seed: of the thermal noise.
         inner: `"sgd"`, `"adam"`, `"sghmc"`, `"sgnht"`, or the class of a torch optimizer.
         inner_options: keyword arguments of that class.
@@ -73,7 +76,7 @@ class EntropyAdam(LocalEntropy):
         weight_decay: float = 0.0,
         amsgrad: bool = False,
         L: int = 3,
-        inner_lr: float = 0.1,
+        inner_lr: float = INNER_LR,
         inner_momentum: float = 0.9,
         inner_nesterov: bool = True,
         gamma: float | scoping.Schedule = 1e-2,
@@ -93,6 +96,7 @@ class EntropyAdam(LocalEntropy):
         monitor: bool = True,
         state_dtype: torch.dtype | None = None,
         anneal: str = "outer",
+        catch_up: bool = False,
     ) -> None:
         self._own = {"lr": lr, "betas": betas, "eps": eps, "amsgrad": amsgrad}
         super().__init__(
@@ -120,7 +124,17 @@ class EntropyAdam(LocalEntropy):
             monitor=monitor,
             state_dtype=state_dtype,
             anneal=anneal,
+            catch_up=catch_up,
         )
+        rates = [float(group["lr"]) for group in self.param_groups if group["inner_lr"] is INNER_LR]
+        if L > 1 and (slow := [rate for rate in rates if 0 < rate <= ADAM_LR]):
+            self._warn_once(
+                "rate",
+                f"EntropyAdam: lr={slow[0]:g} is the rate of the outer Adam, which makes one step in L={L} "
+                f"gradients: x moves about as fast as with Adam at {slow[0] / L:.2g}. To move as fast as "
+                f"with Adam at {slow[0]:g}: EntropyAdam(params, lr={slow[0] * L:g}). "
+                "(An explicit inner_lr silences this warning.)",
+            )
 
     @classmethod
     def paper(cls, params: Params, **options: Any) -> Self:

@@ -14,6 +14,7 @@ from entropy_sgd.optim import annealing
 from entropy_sgd.optim.diagnostics import UNKNOWN
 from entropy_sgd.optim.rules import RULES
 
+INNER_LR = float("0.1")  # an object of its own: the default is told from a 0.1 that was given
 INNER_STATES = ("reset", "keep")
 STATE_DTYPES = (None, torch.float32, torch.bfloat16)
 # Options of the rules in `rules/`; an optimizer class as `inner` has its own.
@@ -66,7 +67,7 @@ def check_group(group: dict[str, Any], hosted: str | None) -> None:
     arguments.choice("anneal", group["anneal"], annealing.CHOICES)
     if group["state_dtype"] not in STATE_DTYPES:
         raise arguments.refuse("state_dtype", group["state_dtype"], "torch.bfloat16, torch.float32 or None")
-    for name in ("scale_by_gamma", "maximize"):
+    for name in ("scale_by_gamma", "catch_up", "maximize"):
         arguments.flag(name, group[name])
     for name in ("foreach", "fused"):
         arguments.flag(name, group[name], optional=True)
@@ -154,7 +155,7 @@ GENERIC = {
 }
 
 # What versions did that had no such option.
-EARLIER = {"inner_state": "reset", "anneal": "outer"}
+EARLIER = {"inner_state": "reset", "anneal": "outer", "catch_up": False}
 
 
 def complete_state_dict(

@@ -26,6 +26,8 @@ class EntropySGDOptions(InnerOptions):
     """Whether the inner momentum starts from zero in each cycle, as in the paper's recipes, or is kept."""
     anneal: Literal["outer", "inner", "both"] = "outer"
     """What the recipe's drops multiply: lr, as in the paper, inner_lr in its place, or both."""
+    catch_up: bool = False
+    """Stretch x - μ so that x keeps pace with x′, which the average μ lags behind."""
 
 
 class EntropySGD(AroundAlgorithm1[EntropySGDOptions]):
@@ -43,9 +45,8 @@ class EntropySGD(AroundAlgorithm1[EntropySGDOptions]):
     rate = "inner_lr"  # SGD's; the outer rate is about 1, which moves x to μ
 
     def defaults(self, hints: Hints) -> EntropySGDOptions:
-        """Those of the class `entropy_sgd.EntropySGD`, not of the paper; a short cycle averages less."""
-        own = {"lr": 1.0, "momentum": 0.0, "inner_state": "keep", "anneal": "inner"}
-        own["alpha"] = max(0.25, 2 / hints.L)
+        """Those of the class `entropy_sgd.EntropySGD`, not of the paper."""
+        own = {"lr": 1.0, "momentum": 0.0, "inner_state": "keep", "anneal": "inner", "alpha": 0.5}
         return EntropySGDOptions(**own, **inner_defaults(hints))
 
     def build(self, options: EntropySGDOptions, model: nn.Module, *, seed: int, steps: int) -> Any:
