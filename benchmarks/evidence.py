@@ -16,6 +16,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from tournament import taking_part
 from tournament_field import ENTRANTS, TASKS
 
 from entropy_sgd.lab import methods
@@ -58,6 +59,10 @@ def less(values: dict[int, float], baseline: dict[int, float]) -> str:
     return f"{found.mean:+.2f}" + ("" if found.margin is None else f" ± {found.margin:.2f}")
 
 
+def measure(name: str) -> str:
+    return "nats per character" if TASKS[name].network == "char-lstm" else "error, %"
+
+
 def tournament(name: str) -> str:
     """The table of one task, best first."""
     record = played(name)
@@ -66,8 +71,8 @@ def tournament(name: str) -> str:
     entries = record["entrants"]
     baseline = tests(entries.get("SGD", {}))
     lines = [
-        "| | test error, % ± sd | difference from SGD (95 %) | validation, best trial | trials diverged "
-        "| trials that work |",
+        f"| | test {measure(name)} ± sd | difference from SGD (95 %) | validation, best trial "
+        "| trials diverged | trials that work |",
         "|---|---|---|---|---|---|",
     ]
     for rank, title in enumerate(sorted(entries, key=lambda title: mean(tests(entries[title]))), 1):
@@ -88,7 +93,7 @@ def tournament(name: str) -> str:
             f"{sum(value <= WORKS * min(done) for value in done)}",
         )
         lines.append(f"| {' | '.join(row)} |")
-    absent = [title for title in TASKS[name].entrants if title not in entries]
+    absent = [title for title in taking_part(name) if title not in entries]
     if absent:
         lines += ["", f"Not run yet: {'; '.join(absent)}."]
     return "\n".join(lines)
@@ -126,16 +131,17 @@ def swapped(name: str) -> dict[tuple[Any, ...], dict[str, dict[int, float]]]:
     path = BENCH / f"{name}.json"
     places: dict[tuple[Any, ...], dict[str, dict[int, float]]] = {}
     for run in json.loads(path.read_text())["runs"]:
-        place = tuple(run[key] for key in ("data", "network", "part", "epochs", "schedule"))
+        place = tuple(run[key] for key in ("data", "network", "part", "epochs", "schedule", "rate"))
         seeds = places.setdefault(place, {}).setdefault(run["optimizer"], {})
         seeds[run["seed"]] = run["validation error, %"]
     return places
 
 
 def heading(place: tuple[Any, ...]) -> str:
-    data, network, part, epochs, schedule = place
+    data, network, part, epochs, schedule, rate = place
     share, plural = "" if part == 1 else f" 1/{part}", "" if epochs == 1 else "s"
-    return f"{data}{share}, {network}, {epochs} epoch{plural}, {schedule}"
+    other = "" if rate == 0.1 else f", rate {rate:g}"
+    return f"{data}{share}, {network}, {epochs} epoch{plural}, {schedule}{other}"
 
 
 def settings(name: str, baseline: str) -> str:
@@ -198,9 +204,9 @@ def save(drawn: Figure, name: str) -> None:
 
 def sensitivity(name: str, record: dict[str, Any]) -> None:
     """Validation error of all trials against the learning rate."""
-    titles = [title for title in TASKS[name].entrants if title in record["entrants"]]
+    titles = [title for title in taking_part(name) if title in record["entrants"]]
     rates = "learning rate (inner_lr of Algorithm 1 with SGD outside)"
-    drawn, axes = panels(titles, rates, "validation error, %")
+    drawn, axes = panels(titles, rates, f"validation {measure(name)}")
     values = [t["validation"] for e in record["entrants"].values() for t in e["trials"]]
     low = min((value for value in values if value is not None), default=1.0)
     for axis, title in zip(axes, titles, strict=True):
@@ -217,7 +223,7 @@ def sensitivity(name: str, record: dict[str, Any]) -> None:
 def curves(name: str) -> None:
     """Training loss of each entrant's best trial, SGD's behind it."""
     found = json.loads((TOURNAMENT / f"{name}-curves.json").read_text())
-    titles = [title for title in TASKS[name].entrants if title in found]
+    titles = [title for title in taking_part(name) if title in found]
     drawn, axes = panels(titles, "effective epochs", "training loss of the best trial")
     for axis, title in zip(axes, titles, strict=True):
         for shown, colour in (("SGD", "0.75"), (title, "tab:blue")):

@@ -1,6 +1,6 @@
 """Swapping one line: `torch.optim.SGD` for `EntropySGD`, all else the same, at short budgets.
 
-    python benchmarks/swap.py [--networks lenet mnistfc] [--data mnist turned cifar10] [--epochs 3] [--part 1]
+    python benchmarks/swap.py [--networks lenet mnistfc] [--data mnist turned] [--epochs 3] [--rate 0.1] …
 
 Both see the same initial weights, batches, dropout and schedule, and make one gradient a step. Errors are on
 validation data. `turned` is MNIST turned, scaled and with noise; CIFAR-10 is in grey and cut to 28 × 28, so
@@ -28,35 +28,59 @@ from entropy_sgd import EntropyAdam, EntropySGD
 from entropy_sgd.lab import data, models
 
 Params = Iterable[torch.nn.Parameter]
-BATCH, RATE = 128, 0.1
-SGD = {"lr": RATE, "momentum": 0.9, "nesterov": True}
-INNER = {"inner_lr": RATE, "inner_momentum": 0.9}
+BATCH = 128
 KEPT = {"inner_state": "keep", "anneal": "inner"}
-OPTIMIZERS: dict[str, Callable[[Params], Any]] = {
-    "SGD": lambda ps: torch.optim.SGD(ps, **SGD),
-    "SGD + EMA": lambda ps: torch.optim.SGD(ps, **SGD),
-    "reset": lambda ps: EntropySGD(ps, inner_state="reset", anneal="outer", alpha=0.75, **INNER),
-    "reset, inner": lambda ps: EntropySGD(ps, inner_state="reset", anneal="inner", alpha=0.75, **INNER),
-    "keep": lambda ps: EntropySGD(ps, inner_state="keep", anneal="outer", alpha=0.75, **INNER),
-    "keep, inner": lambda ps: EntropySGD(ps, alpha=0.75, **KEPT, **INNER),
-    "keep, inner, alpha=0.1": lambda ps: EntropySGD(ps, alpha=0.1, **KEPT, **INNER),
-    "defaults (keep, inner, alpha=0.25)": lambda ps: EntropySGD(ps, alpha=0.25, **KEPT, **INNER),
-    "defaults, gamma=0, noise=0": lambda ps: EntropySGD(ps, gamma=0.0, noise=0.0, **INNER),
-    "keep, inner, alpha=0.25, lr=1.15": lambda ps: EntropySGD(ps, lr=1.15, alpha=0.25, **KEPT, **INNER),
-    "keep, inner, alpha=0.5": lambda ps: EntropySGD(ps, alpha=0.5, **KEPT, **INNER),
-    "keep, inner, alpha=0.25, L=5": lambda ps: EntropySGD(ps, alpha=0.25, L=5, **KEPT, **INNER),
-    "keep, both, alpha=0.1": lambda ps: EntropySGD(ps, alpha=0.1, inner_state="keep", anneal="both", **INNER),
-    "keep, inner, alpha=0.05, L=50": lambda ps: EntropySGD(ps, alpha=0.05, L=50, **KEPT, **INNER),
-    "keep, inner, alpha=0.02, L=100": lambda ps: EntropySGD(ps, alpha=0.02, L=100, **KEPT, **INNER),
-    "SGD's arguments, reset": lambda ps: EntropySGD(
-        ps, **SGD, inner_state="reset", anneal="outer", alpha=0.75
+
+
+def sgd(rate: float) -> dict[str, Any]:
+    return {"lr": rate, "momentum": 0.9, "nesterov": True}
+
+
+def inner(rate: float) -> dict[str, Any]:
+    return {"inner_lr": rate, "inner_momentum": 0.9}
+
+
+OPTIMIZERS: dict[str, Callable[[Params, float], Any]] = {
+    "SGD": lambda ps, rate: torch.optim.SGD(ps, **sgd(rate)),
+    "SGD + EMA": lambda ps, rate: torch.optim.SGD(ps, **sgd(rate)),
+    "reset": lambda ps, rate: EntropySGD(ps, inner_state="reset", anneal="outer", alpha=0.75, **inner(rate)),
+    "reset, inner": lambda ps, rate: EntropySGD(
+        ps, inner_state="reset", anneal="inner", alpha=0.75, **inner(rate)
     ),
-    "SGD's arguments, keep, inner, alpha=0.1": lambda ps: EntropySGD(ps, **SGD, alpha=0.1, **KEPT),
-    "Adam": lambda ps: torch.optim.Adam(ps, lr=1e-3),
-    "Adam, beta1=0.5": lambda ps: torch.optim.Adam(ps, lr=1e-3, betas=(0.5, 0.999)),
-    "Adam, lr=0.002": lambda ps: torch.optim.Adam(ps, lr=2e-3),
-    "paper": lambda ps: EntropySGD(
-        ps, momentum=0.9, inner_state="reset", anneal="outer", alpha=0.75, **INNER
+    "keep": lambda ps, rate: EntropySGD(ps, inner_state="keep", anneal="outer", alpha=0.75, **inner(rate)),
+    "keep, inner": lambda ps, rate: EntropySGD(ps, alpha=0.75, **KEPT, **inner(rate)),
+    "keep, inner, alpha=0.1": lambda ps, rate: EntropySGD(ps, alpha=0.1, **KEPT, **inner(rate)),
+    "keep, inner, alpha=0.25": lambda ps, rate: EntropySGD(ps, alpha=0.25, **KEPT, **inner(rate)),
+    "keep, inner, alpha=0.25, catch-up": lambda ps, rate: EntropySGD(
+        ps, alpha=0.25, catch_up=True, **KEPT, **inner(rate)
+    ),
+    "defaults (keep, inner, alpha=0.5)": lambda ps, rate: EntropySGD(ps, alpha=0.5, **KEPT, **inner(rate)),
+    "keep, inner, alpha=0.5, catch-up": lambda ps, rate: EntropySGD(
+        ps, alpha=0.5, catch_up=True, **KEPT, **inner(rate)
+    ),
+    "defaults, gamma=0, noise=0": lambda ps, rate: EntropySGD(ps, gamma=0.0, noise=0.0, **inner(rate)),
+    "keep, inner, alpha=0.25, lr=1.15": lambda ps, rate: EntropySGD(
+        ps, lr=1.15, alpha=0.25, **KEPT, **inner(rate)
+    ),
+    "keep, inner, alpha=0.25, L=5": lambda ps, rate: EntropySGD(ps, alpha=0.25, L=5, **KEPT, **inner(rate)),
+    "keep, both, alpha=0.1": lambda ps, rate: EntropySGD(
+        ps, alpha=0.1, inner_state="keep", anneal="both", **inner(rate)
+    ),
+    "keep, inner, alpha=0.05, L=50": lambda ps, rate: EntropySGD(ps, alpha=0.05, L=50, **KEPT, **inner(rate)),
+    "keep, inner, alpha=0.02, L=100": lambda ps, rate: EntropySGD(
+        ps, alpha=0.02, L=100, **KEPT, **inner(rate)
+    ),
+    "SGD's arguments, reset": lambda ps, rate: EntropySGD(
+        ps, **sgd(rate), inner_state="reset", anneal="outer", alpha=0.75
+    ),
+    "SGD's arguments, keep, inner, alpha=0.1": lambda ps, rate: EntropySGD(
+        ps, **sgd(rate), alpha=0.1, **KEPT
+    ),
+    "Adam": lambda ps, _: torch.optim.Adam(ps, lr=1e-3),
+    "Adam, beta1=0.5": lambda ps, _: torch.optim.Adam(ps, lr=1e-3, betas=(0.5, 0.999)),
+    "Adam, lr=0.002": lambda ps, _: torch.optim.Adam(ps, lr=2e-3),
+    "paper": lambda ps, rate: EntropySGD(
+        ps, momentum=0.9, inner_state="reset", anneal="outer", alpha=0.75, **inner(rate)
     ),
 }
 ADAMS: dict[str, dict[str, Any]] = {
@@ -82,7 +106,7 @@ ADAMS: dict[str, dict[str, Any]] = {
 }
 """`EntropyAdam`; what is not named is as in the paper."""
 OPTIMIZERS |= {
-    f"EntropyAdam, {name}": lambda ps, options=options: EntropyAdam.paper(ps, **options)
+    f"EntropyAdam, {name}": lambda ps, _, options=options: EntropyAdam.paper(ps, **options)
     for name, options in ADAMS.items()
 }
 SCHEDULES: dict[str, Callable[[Any, int], Any]] = {
@@ -127,7 +151,7 @@ def run(splits: tuple[data.Split, data.Split], task: dict[str, Any]) -> float:
     """Validation error in percent; a loss that is not finite counts as 90."""
     torch.manual_seed(task["seed"])
     network = models.build(task["network"])
-    optimizer = OPTIMIZERS[task["optimizer"]](network.parameters())
+    optimizer = OPTIMIZERS[task["optimizer"]](network.parameters(), task["rate"])
     train, validation = (
         data.Split(*(t[:: task["part"]] for t in (splits[0].inputs, splits[0].targets))),
         splits[1],
@@ -166,6 +190,7 @@ def main() -> None:
     parser.add_argument("--data", nargs="+", default=["mnist", "turned", "cifar10"])
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--rate", type=float, default=0.1, help="of SGD, and of the inner loop")
     parser.add_argument("--part", type=int, default=1, help="one in so many of the training images")
     parser.add_argument("--optimizers", nargs="+", choices=list(OPTIMIZERS), default=list(OPTIMIZERS))
     parser.add_argument("--schedules", nargs="+", choices=list(SCHEDULES), default=list(SCHEDULES))
@@ -182,6 +207,7 @@ def main() -> None:
             "epochs": chosen.epochs,
             "part": chosen.part,
             "schedule": s,
+            "rate": chosen.rate,
             "optimizer": o,
             "seed": seed,
         }
@@ -199,7 +225,7 @@ def main() -> None:
             loaded = {task["data"]: images(task["data"])}
         runs.append({**task, "validation error, %": run(loaded[task["data"]], task)})
         write(chosen.name, {**record, "commands": commands, "runs": runs})
-    keys = ("data", "part", "network", "epochs", "schedule")
+    keys = ("data", "part", "network", "epochs", "schedule", "rate")
     rows: dict[tuple[Any, ...], dict[str, list[float]]] = {}
     for there in runs:
         row = rows.setdefault(tuple(there[key] for key in keys), {})

@@ -8,18 +8,23 @@ validation data, and test data are read once, at the end of each. SAM and ASAM a
 step and n replicas n. All have the same drops of the rate, to a fifth at one half and at three quarters of
 the run, but for those with a schedule of their own. Runs are in FOLDER, and finished ones are not repeated.
 results/tournament/TASK.json keeps every trial, failed ones too, and TASK-curves.json the curve of the best.
+
+In the long tasks the best five of the short ones take part, by their mean rank in the validation error of
+their best trial.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
+import statistics
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from tournament_field import ENTRANTS, TASKS, Entrant, Task
+from tournament_field import ENTRANTS, PLACES, TASKS, Entrant, Task
 
 from entropy_sgd.lab import jobs, methods, recipes
 from entropy_sgd.lab.recipes import Drops, Recipe
@@ -30,6 +35,42 @@ from entropy_sgd.lab.tuning.space import Draws
 
 RESULTS = Path(__file__).parents[1] / "results" / "tournament"
 FRESH = 100
+
+
+def judged(entry: Mapping[str, Any]) -> list[tuple[float, int]]:
+    """The validation error and the number of every trial that did not diverge."""
+    found = [(trial["validation"], k) for k, trial in enumerate(entry["trials"])]
+    return [(error, k) for error, k in found if error is not None]
+
+
+def played(name: str) -> dict[str, Any]:
+    """What is kept of a task, by entrant."""
+    path = RESULTS / f"{name}.json"
+    return json.loads(path.read_text())["entrants"] if path.exists() else {}
+
+
+def ranks(name: str) -> dict[str, float]:
+    """The rank of each entrant of a task that has been run, by validation error; equal ones share theirs."""
+    errors = {title: min(judged(entry), default=(math.inf, 0))[0] for title, entry in played(name).items()}
+    return {
+        title: sum(other < error for other in errors.values())
+        + (1 + sum(other == error for other in errors.values())) / 2
+        for title, error in errors.items()
+    }
+
+
+def taking_part(name: str) -> tuple[str, ...]:
+    """The entrants of a task: all that it names, or the best of its qualifying tasks, best first.
+
+    Those that have not run all of these do not count.
+    """
+    task = TASKS[name]
+    if not task.qualifying:
+        return task.entrants
+    found = [ranks(each) for each in task.qualifying]
+    known = [title for title in task.entrants if all(title in rank for rank in found)]
+    means = {title: statistics.fmean(rank[title] for rank in found) for title in known}
+    return tuple(sorted(means, key=lambda title: means[title])[:PLACES])
 
 
 def recipe(task: Task, entrant: Entrant, chosen: Mapping[str, Any]) -> Recipe:
@@ -115,7 +156,10 @@ def play(name: str, options: argparse.Namespace) -> None:
         ]
         return run(listed, home, options.jobs)
 
-    for title in task.entrants:
+    for each in task.qualifying:
+        if absent := [title for title in task.entrants if title not in played(each)]:
+            raise SystemExit(f"{each} decides who takes part and has not been run for {'; '.join(absent)}")
+    for title in taking_part(name):
         if title in entrants:
             continue
         entrant, short = ENTRANTS[title], folder_name(title)
@@ -127,11 +171,8 @@ def play(name: str, options: argparse.Namespace) -> None:
             for chosen, outcome in zip(drawn, outcomes, strict=True)
         ]
         entry: dict[str, Any] = {"method": entrant.method, "fixed": dict(entrant.fixed), "trials": trials}
-        judged = [
-            (trial["validation"], k) for k, trial in enumerate(trials) if trial["validation"] is not None
-        ]
-        if judged:
-            best = min(judged)[1]
+        if finished := judged(entry):
+            best = min(finished)[1]
             seeds = range(FRESH, FRESH + options.seeds)
             fresh = trained([(f"{short}-seed{seed}", made[best], seed, True) for seed in seeds])
             entry |= {

@@ -29,8 +29,10 @@ PAPER = {
     "lr": 1.0,
     "inner_state": "reset",
     "anneal": "outer",
+    "catch_up": False,
 }
 KEPT = {**PAPER, "inner_state": "keep", "outer": "sgd", "outer_options": ()}
+SIMPLE = {**PAPER, "momentum": 0.0, "inner_state": "keep", "anneal": "inner"}
 
 
 @dataclass(frozen=True)
@@ -48,11 +50,9 @@ ENTRANTS: dict[str, Entrant] = {
     "Entropy-SGD, kept": Entrant(
         "local-entropy", {**INNER, **AVERAGE}, {**KEPT, "anneal": "inner", "schedule": "exponential"}
     ),
-    "Entropy-SGD, defaults": Entrant(
-        "entropy-sgd",
-        INNER,
-        {**PAPER, "momentum": 0.0, "alpha": 0.25, "inner_state": "keep", "anneal": "inner"},
-    ),
+    "Entropy-SGD, kept, alpha 0.25": Entrant("entropy-sgd", INNER, {**SIMPLE, "alpha": 0.25}),
+    "Entropy-SGD, catching up": Entrant("entropy-sgd", INNER, {**SIMPLE, "alpha": 0.25, "catch_up": True}),
+    "Entropy-SGD, defaults": Entrant("entropy-sgd", INNER, {**SIMPLE, "alpha": 0.5}),
     "Entropy-SGD, paper": Entrant("entropy-sgd", {**INNER, "momentum": Range(0.0, 0.9)}, PAPER),
     "SAM": Entrant("sam", {**SGD, "rho": Range(0.01, 0.5, log=True)}),
     "AdamW": Entrant(
@@ -109,15 +109,22 @@ class Task:
     changes: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Of the recipe."""
     entrants: tuple[str, ...] = tuple(ENTRANTS)
+    qualifying: tuple[str, ...] = ()
+    """If there are such tasks, the best of the entrants there take part, `PLACES` of them."""
 
+
+PLACES = 5
 
 SIX = ("SGD", "AdamW", "SGD + EMA", "SAM", "Entropy-SGD, paper", "Entropy-SGD, kept")
 FOUR = ("AdamW", "SGD", "Entropy-Adam", "Entropy-SGD, kept")
+SHORT = ("mnistfc-tenth", "mnistfc", "lenet", "mnistfc-wrong-labels")
 TASKS: dict[str, Task] = {
     "mnistfc-tenth": Task("mnistfc", 20, {"data_fraction": 0.1, "evaluate_every": 5.0}),
     "mnistfc": Task("mnistfc", 5),
     "lenet": Task("lenet", 5, {"channels_last": True}),
     "mnistfc-wrong-labels": Task("mnistfc", 5, {"label_noise": 0.2}),
+    "mnistfc-long": Task("mnistfc", 20, qualifying=SHORT),
+    "mnistfc-wrong-labels-long": Task("mnistfc", 20, {"label_noise": 0.2}, qualifying=SHORT),
     "allcnn-quarter": Task("allcnn", 10, {"width": 0.25}, SIX),
     "char-lstm": Task("char-lstm", 1, {}, FOUR),
 }
