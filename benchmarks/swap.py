@@ -48,17 +48,19 @@ OPTIMIZERS: dict[str, Callable[[Params, float], Any]] = {
         ps, inner_state="reset", anneal="inner", alpha=0.75, **inner(rate)
     ),
     "keep": lambda ps, rate: EntropySGD(ps, inner_state="keep", anneal="outer", alpha=0.75, **inner(rate)),
-    "keep, inner": lambda ps, rate: EntropySGD(ps, alpha=0.75, **KEPT, **inner(rate)),
+    "defaults (keep, inner, alpha=0.75)": lambda ps, rate: EntropySGD(ps, alpha=0.75, **KEPT, **inner(rate)),
     "keep, inner, alpha=0.1": lambda ps, rate: EntropySGD(ps, alpha=0.1, **KEPT, **inner(rate)),
     "keep, inner, alpha=0.25": lambda ps, rate: EntropySGD(ps, alpha=0.25, **KEPT, **inner(rate)),
     "keep, inner, alpha=0.25, catch-up": lambda ps, rate: EntropySGD(
         ps, alpha=0.25, catch_up=True, **KEPT, **inner(rate)
     ),
-    "defaults (keep, inner, alpha=0.5)": lambda ps, rate: EntropySGD(ps, alpha=0.5, **KEPT, **inner(rate)),
+    "keep, inner, alpha=0.5": lambda ps, rate: EntropySGD(ps, alpha=0.5, **KEPT, **inner(rate)),
     "keep, inner, alpha=0.5, catch-up": lambda ps, rate: EntropySGD(
         ps, alpha=0.5, catch_up=True, **KEPT, **inner(rate)
     ),
-    "defaults, gamma=0, noise=0": lambda ps, rate: EntropySGD(ps, gamma=0.0, noise=0.0, **inner(rate)),
+    "defaults, gamma=0, noise=0": lambda ps, rate: EntropySGD(
+        ps, gamma=0.0, noise=0.0, alpha=0.75, **KEPT, **inner(rate)
+    ),
     "keep, inner, alpha=0.25, lr=1.15": lambda ps, rate: EntropySGD(
         ps, lr=1.15, alpha=0.25, **KEPT, **inner(rate)
     ),

@@ -52,7 +52,7 @@ ENTRANTS: dict[str, Entrant] = {
     ),
     "Entropy-SGD, kept, alpha 0.25": Entrant("entropy-sgd", INNER, {**SIMPLE, "alpha": 0.25}),
     "Entropy-SGD, catching up": Entrant("entropy-sgd", INNER, {**SIMPLE, "alpha": 0.25, "catch_up": True}),
-    "Entropy-SGD, defaults": Entrant("entropy-sgd", INNER, {**SIMPLE, "alpha": 0.5}),
+    "Entropy-SGD, defaults": Entrant("entropy-sgd", INNER, SIMPLE),
     "Entropy-SGD, paper": Entrant("entropy-sgd", {**INNER, "momentum": Range(0.0, 0.9)}, PAPER),
     "SAM": Entrant("sam", {**SGD, "rho": Range(0.01, 0.5, log=True)}),
     "AdamW": Entrant(

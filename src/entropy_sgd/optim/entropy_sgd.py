@@ -69,10 +69,10 @@ class EntropySGD(LocalEntropy):
         inner_nesterov: Nesterov's form of it.
         gamma: the scope: a number or a schedule of `entropy_sgd.scoping`.
         noise: thermal noise epsilon.
-        alpha: weight of the newest sample in the average mu, 0.75 in the paper.
+        alpha: weight of the newest sample in the average mu.
         scale_by_gamma: update with gamma (x - mu), as line 7 is printed, instead of x - mu.
-        catch_up: stretch x - mu so that x keeps pace with x', which the average mu lags behind by a step in
-            twenty. This helps where the rate is low and the run short, and harms where the rate is high.
+        catch_up: stretch x - mu so that x keeps pace with x', behind which the average mu lags: by a third of
+            a step in each cycle, or by three with alpha=0.25, where it shows in short runs at a low rate.
         seed: of the thermal noise.
         inner: `"sgd"`, `"adam"`, `"sghmc"`, `"sgnht"`, or the class of a torch optimizer.
         inner_options: keyword arguments of that class.
@@ -103,7 +103,7 @@ class EntropySGD(LocalEntropy):
         inner_nesterov: bool = True,
         gamma: float | scoping.Schedule = GAMMA,
         noise: float = 1e-4,
-        alpha: float = 0.5,
+        alpha: float = 0.75,
         scale_by_gamma: bool = False,
         seed: int = 0,
         *,
@@ -162,7 +162,7 @@ class EntropySGD(LocalEntropy):
 
     @classmethod
     def paper(cls, params: Params, **options: Any) -> Self:
-        """The paper's alpha, momenta, reset and annealing for convolutional networks; `options` change some.
+        """The paper's momenta, reset and annealing for convolutional networks; `options` change some.
 
         They suit normalised layers and long runs, because the outer momentum carries x up to ten times as far
         as mu. gamma and noise differ by network in the paper: Section 5.2 (MNIST) has `noise=1e-3`, Section
