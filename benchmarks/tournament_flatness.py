@@ -3,9 +3,9 @@
     python benchmarks/tournament_flatness.py TASK… --out FOLDER [--loss 0.02] [--seeds 3] [--entrants NAME…]
 
 The best settings of each entrant are trained anew until the loss over all their training data, without
-dropout, has come down to `--loss`, which is checked ten times an epoch, or else to the end of the budget. Then
-the largest eigenvalue and the trace of the Hessian, the local entropy and the local energy are measured on
-1,000 of the training images. Runs are in FOLDER and are not repeated. Writes
+dropout, has come down to `--loss`, which is checked ten times an epoch, or else to the end of the budget.
+Then the largest eigenvalue and the trace of the Hessian, the local entropy and the local energy are measured
+on 1,000 of the training images. Runs are in FOLDER and are not repeated. Writes
 results/tournament/TASK-flatness.json.
 """
 

@@ -84,7 +84,7 @@ def trained(build, make, digits, seed: int, *, cosine: bool = False) -> float:
 @pytest.mark.parametrize("cosine", [False, True])
 @pytest.mark.parametrize(("rate", "limit"), [(0.02, 1.05), (0.1, 1.25)])
 def test_the_defaults_keep_pace_with_sgd(digits, build, cosine, rate, limit):
-    """At a low rate an average over more steps would lag; at the higher one single seeds differ by a third."""
+    """At a low rate an average over more steps would lag; at the higher one seeds differ by a third."""
 
     def sgd(params):
         return torch.optim.SGD(params, lr=rate, momentum=0.9, nesterov=True)
