@@ -17,7 +17,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from tournament import taking_part
-from tournament_field import ENTRANTS, TASKS
+from tournament_field import ENTRANTS, SHORT, TASKS
 
 from entropy_sgd.lab import methods
 from entropy_sgd.lab.comparison.seeds import paired_difference, spread
@@ -30,8 +30,6 @@ WORKS = 1.2
 """A trial whose error is within this factor of the best of its entrant counts as one that works."""
 FRESH = 10
 """Choices were made on runs with lower seeds."""
-
-
 SEVERAL = 3
 """Where more optimizers than these were tried, they are in the table of settings."""
 
@@ -63,6 +61,37 @@ def measure(name: str) -> str:
     return "nats per character" if TASKS[name].network == "char-lstm" else "error, %"
 
 
+def working_rates(title: str, trials: list[dict[str, Any]]) -> str:
+    """How many trials work, and their lowest and highest learning rate."""
+    done = [trial for trial in trials if trial["validation"] is not None]
+    if not done:
+        return "0"
+    limit = WORKS * min(trial["validation"] for trial in done)
+    rate = methods.get(ENTRANTS[title].method).rate
+    rates = [trial["options"][rate] for trial in done if trial["validation"] <= limit]
+    ends = f"{min(rates):.2g}" + (f" to {max(rates):.2g}" if len(rates) > 1 else "")
+    return f"{len(rates)}, at {ends}"
+
+
+def standings() -> str:
+    """Each entrant's rank in the tasks that it has run, by test error, best mean rank first."""
+    ranks: dict[str, dict[str, int]] = {}
+    for name in TASKS:
+        record = played(name) or {"entrants": {}}
+        errors = {title: mean(tests(entry)) for title, entry in record["entrants"].items()}
+        for title, error in errors.items():
+            ranks.setdefault(title, {})[name] = 1 + sum(other < error for other in errors.values())
+    names = [name for name in TASKS if any(name in found for found in ranks.values())]
+    lines = [f"| | {' | '.join(names)} | mean of the first four |", f"|---|{'---|' * (len(names) + 1)}"]
+    means = {
+        title: statistics.fmean(found.get(name, math.inf) for name in SHORT) for title, found in ranks.items()
+    }
+    for title in sorted(ranks, key=lambda title: means[title]):
+        cells = [str(ranks[title].get(name, "")) for name in names]
+        lines.append(f"| {title} | {' | '.join(cells)} | {means[title]:.1f} |")
+    return "\n".join(lines)
+
+
 def tournament(name: str) -> str:
     """The table of one task, best first."""
     record = played(name)
@@ -90,7 +119,7 @@ def tournament(name: str) -> str:
             "" if title == "SGD" else less(values, baseline),
             f"{min(done):.2f}" if done else "none",
             f"{len(found) - len(done)} of {len(found)}",
-            f"{sum(value <= WORKS * min(done) for value in done)}",
+            working_rates(title, entry["trials"]),
         )
         lines.append(f"| {' | '.join(row)} |")
     absent = [title for title in taking_part(name) if title not in entries]
@@ -234,7 +263,8 @@ def curves(name: str) -> None:
 
 def sections() -> dict[str, str]:
     """By the mark that opens them."""
-    found = {f"<!-- tournament {name} -->": tournament(name) for name in TASKS}
+    found = {"<!-- ranks -->": standings()}
+    found |= {f"<!-- tournament {name} -->": tournament(name) for name in TASKS}
     found |= {f"<!-- flatness {name} -->": flatness(name) for name in TASKS}
     for name, baseline, optimizer in (("swap", "SGD", "EntropySGD"), ("swap_adam", "Adam", "EntropyAdam")):
         found[f"<!-- {name}, settings -->"] = settings(name, baseline)
