@@ -27,7 +27,7 @@ PAGE, README, IMAGES = ROOT / "docs" / "evidence.md", ROOT / "README.md", ROOT /
 TOURNAMENT, BENCH = ROOT / "results" / "tournament", ROOT / "results" / "bench"
 END = "<!-- end -->"
 WORKS = 1.2
-"""A trial whose error is within this factor of the best of its entrant counts as one that works."""
+"""A trial works if its error, or its perplexity, is within this factor of its entrant's best."""
 FRESH = 10
 """Choices were made on runs with lower seeds."""
 SEVERAL = 3
@@ -57,16 +57,21 @@ def less(values: dict[int, float], baseline: dict[int, float]) -> str:
     return f"{found.mean:+.2f}" + ("" if found.margin is None else f" ± {found.margin:.2f}")
 
 
+def in_nats(name: str) -> bool:
+    return TASKS[name].network == "char-lstm"
+
+
 def measure(name: str) -> str:
-    return "nats per character" if TASKS[name].network == "char-lstm" else "error, %"
+    return "nats per character" if in_nats(name) else "error, %"
 
 
-def working_rates(title: str, trials: list[dict[str, Any]]) -> str:
+def working_rates(name: str, title: str, trials: list[dict[str, Any]]) -> str:
     """How many trials work, and their lowest and highest learning rate."""
     done = [trial for trial in trials if trial["validation"] is not None]
     if not done:
         return "0"
-    limit = WORKS * min(trial["validation"] for trial in done)
+    best = min(trial["validation"] for trial in done)
+    limit = best + math.log(WORKS) if in_nats(name) else WORKS * best
     rate = methods.get(ENTRANTS[title].method).rate
     rates = [trial["options"][rate] for trial in done if trial["validation"] <= limit]
     ends = f"{min(rates):.2g}" + (f" to {max(rates):.2g}" if len(rates) > 1 else "")
@@ -119,7 +124,7 @@ def tournament(name: str) -> str:
             "" if title == "SGD" else less(values, baseline),
             f"{min(done):.2f}" if done else "none",
             f"{len(found) - len(done)} of {len(found)}",
-            working_rates(title, entry["trials"]),
+            working_rates(name, title, entry["trials"]),
         )
         lines.append(f"| {' | '.join(row)} |")
     absent = [title for title in taking_part(name) if title not in entries]
@@ -233,26 +238,27 @@ def save(drawn: Figure, name: str) -> None:
 
 def sensitivity(name: str, record: dict[str, Any]) -> None:
     """Validation error of all trials against the learning rate."""
-    titles = [title for title in taking_part(name) if title in record["entrants"]]
+    titles = [title for title in ENTRANTS if title in record["entrants"]]
     rates = "learning rate (inner_lr of Algorithm 1 with SGD outside)"
     drawn, axes = panels(titles, rates, f"validation {measure(name)}")
-    values = [t["validation"] for e in record["entrants"].values() for t in e["trials"]]
-    low = min((value for value in values if value is not None), default=1.0)
+    trials = [trial for entry in record["entrants"].values() for trial in entry["trials"]]
+    values = [trial["validation"] for trial in trials if trial["validation"] is not None]
+    low, high = 0.9 * min(values, default=1.0), 1.1 * max(values, default=1.0)
     for axis, title in zip(axes, titles, strict=True):
         rate = methods.get(ENTRANTS[title].method).rate
         trials = record["entrants"][title]["trials"]
         good = [(t["options"][rate], t["validation"]) for t in trials if t["validation"] is not None]
         axis.loglog([x for x, _ in good], [y for _, y in good], "o", markersize=4)
         failed = [t["options"][rate] for t in trials if t["validation"] is None]
-        axis.loglog(failed, [90] * len(failed), "x", color="tab:red")
-        axis.set_ylim(0.9 * low, 100)
+        axis.loglog(failed, [0.95 * high] * len(failed), "x", color="tab:red")
+        axis.set_ylim(low, high)
     save(drawn, name)
 
 
 def curves(name: str) -> None:
     """Training loss of each entrant's best trial, SGD's behind it."""
     found = json.loads((TOURNAMENT / f"{name}-curves.json").read_text())
-    titles = [title for title in taking_part(name) if title in found]
+    titles = [title for title in ENTRANTS if title in found]
     drawn, axes = panels(titles, "effective epochs", "training loss of the best trial")
     for axis, title in zip(axes, titles, strict=True):
         for shown, colour in (("SGD", "0.75"), (title, "tab:blue")):

@@ -28,7 +28,7 @@ from entropy_sgd import EntropyAdam, EntropySGD
 from entropy_sgd.lab import data, models
 
 Params = Iterable[torch.nn.Parameter]
-BATCH = 128
+BATCH, RATE = 128, 0.1
 KEPT = {"inner_state": "keep", "anneal": "inner"}
 
 
@@ -51,12 +51,12 @@ OPTIMIZERS: dict[str, Callable[[Params, float], Any]] = {
     "defaults (keep, inner, alpha=0.75)": lambda ps, rate: EntropySGD(ps, alpha=0.75, **KEPT, **inner(rate)),
     "keep, inner, alpha=0.1": lambda ps, rate: EntropySGD(ps, alpha=0.1, **KEPT, **inner(rate)),
     "keep, inner, alpha=0.25": lambda ps, rate: EntropySGD(ps, alpha=0.25, **KEPT, **inner(rate)),
-    "keep, inner, alpha=0.25, catch-up": lambda ps, rate: EntropySGD(
-        ps, alpha=0.25, catch_up=True, **KEPT, **inner(rate)
+    "keep, inner, alpha=0.25, lr=1.18": lambda ps, rate: EntropySGD(
+        ps, lr=1.1758, alpha=0.25, **KEPT, **inner(rate)
     ),
     "keep, inner, alpha=0.5": lambda ps, rate: EntropySGD(ps, alpha=0.5, **KEPT, **inner(rate)),
-    "keep, inner, alpha=0.5, catch-up": lambda ps, rate: EntropySGD(
-        ps, alpha=0.5, catch_up=True, **KEPT, **inner(rate)
+    "keep, inner, alpha=0.5, lr=1.05": lambda ps, rate: EntropySGD(
+        ps, lr=1.0526, alpha=0.5, **KEPT, **inner(rate)
     ),
     "defaults, gamma=0, noise=0": lambda ps, rate: EntropySGD(
         ps, gamma=0.0, noise=0.0, alpha=0.75, **KEPT, **inner(rate)
@@ -192,12 +192,14 @@ def main() -> None:
     parser.add_argument("--data", nargs="+", default=["mnist", "turned", "cifar10"])
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--rate", type=float, default=0.1, help="of SGD, and of the inner loop")
+    parser.add_argument("--rate", type=float, default=RATE, help="of SGD, and of the inner loop")
     parser.add_argument("--part", type=int, default=1, help="one in so many of the training images")
     parser.add_argument("--optimizers", nargs="+", choices=list(OPTIMIZERS), default=list(OPTIMIZERS))
     parser.add_argument("--schedules", nargs="+", choices=list(SCHEDULES), default=list(SCHEDULES))
     parser.add_argument("--name", default="swap", help="of the file in results/bench")
     chosen = parser.parse_args()
+    if chosen.rate != RATE and (own := [name for name in chosen.optimizers if "Adam" in name]):
+        parser.error(f"--rate is of SGD and the inner loop with SGD outside, not of {', '.join(own)}")
     path = RESULTS / f"{chosen.name}.json"
     record = json.loads(path.read_text()) if path.exists() else {"commands": [], "runs": []}
     runs, command = record["runs"], f"python {shlex.join(sys.argv)}"

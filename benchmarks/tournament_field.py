@@ -29,7 +29,6 @@ PAPER = {
     "lr": 1.0,
     "inner_state": "reset",
     "anneal": "outer",
-    "catch_up": False,
 }
 KEPT = {**PAPER, "inner_state": "keep", "outer": "sgd", "outer_options": ()}
 SIMPLE = {**PAPER, "momentum": 0.0, "inner_state": "keep", "anneal": "inner"}
@@ -51,7 +50,10 @@ ENTRANTS: dict[str, Entrant] = {
         "local-entropy", {**INNER, **AVERAGE}, {**KEPT, "anneal": "inner", "schedule": "exponential"}
     ),
     "Entropy-SGD, kept, alpha 0.25": Entrant("entropy-sgd", INNER, {**SIMPLE, "alpha": 0.25}),
-    "Entropy-SGD, catching up": Entrant("entropy-sgd", INNER, {**SIMPLE, "alpha": 0.25, "catch_up": True}),
+    # With this lr x keeps pace with a steady x', which mu lags behind by (1 - alpha) / alpha steps.
+    "Entropy-SGD, kept, alpha 0.25, lr 1.18": Entrant(
+        "entropy-sgd", INNER, {**SIMPLE, "alpha": 0.25, "lr": 1.1758}
+    ),
     "Entropy-SGD, defaults": Entrant("entropy-sgd", INNER, SIMPLE),
     "Entropy-SGD, paper": Entrant("entropy-sgd", {**INNER, "momentum": Range(0.0, 0.9)}, PAPER),
     "SAM": Entrant("sam", {**SGD, "rho": Range(0.01, 0.5, log=True)}),

@@ -52,28 +52,6 @@ def test_entropy_sgd_is_algorithm_1(momentum, inner_momentum, nesterov, inner_ne
         np.testing.assert_allclose(got, expected, rtol=0, atol=1e-10)
 
 
-@pytest.mark.parametrize("alpha", [0.0, 0.1, 0.25, 0.75, 1.0])
-@pytest.mark.parametrize("L", [1, 5, 20])
-def test_catching_up_is_algorithm_1_with_a_larger_outer_rate(alpha, L):
-    """By how far mu is behind an x' that moves by 1 in each step, averaged as line 6 has it."""
-    problem = Problem(5)
-    params = problem.parameters()
-    optimizer = EntropySGD(
-        params, lr=0.4, momentum=0.5, L=L, inner_lr=0.05, inner_state="reset", gamma=0.1, noise=0.0,
-        alpha=alpha, catch_up=True,
-    )  # fmt: skip
-    got = run(optimizer, params, problem, STEPS).numpy()
-    mu = 0.0
-    for x_prime in range(1, L + 1):
-        mu = (1 - alpha) * mu + alpha * x_prime
-    rate = 0.4 * L / mu if mu else 0.4
-    expected = algorithm_1(
-        problem.start, problem.gradient, STEPS // L, L=L, gamma=lambda t: 0.1, eta=rate,
-        eta_prime=0.05, alpha=alpha, momentum=0.5, nesterov=True, inner_momentum=0.9, inner_nesterov=True,
-    )  # fmt: skip
-    np.testing.assert_allclose(got, expected, rtol=0, atol=1e-10)
-
-
 @pytest.mark.parametrize("foreach", [None, False])
 @pytest.mark.parametrize("inner", ["sgd", "adam"])
 @pytest.mark.parametrize("L", [1, 5])

@@ -82,7 +82,7 @@ def trained(build, make, digits, seed: int, *, cosine: bool = False) -> float:
 
 @pytest.mark.parametrize("build", [mlp, lenet, LSTM, Transformer])
 @pytest.mark.parametrize("cosine", [False, True])
-@pytest.mark.parametrize(("rate", "limit"), [(0.02, 1.05), (0.1, 1.25)])
+@pytest.mark.parametrize(("rate", "limit"), [(0.02, 1.035), (0.1, 1.25)])
 def test_the_defaults_keep_pace_with_sgd(digits, build, cosine, rate, limit):
     """At a low rate an average over more steps would lag; at the higher one seeds differ by a third."""
 

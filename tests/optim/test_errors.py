@@ -51,7 +51,6 @@ BAD = [
     ("alpha", -0.1),
     ("alpha", math.nan),
     ("scale_by_gamma", "yes"),
-    ("catch_up", 2),
     ("seed", 1.5),
     ("seed", 2**64),
     ("maximize", 0),
@@ -301,15 +300,19 @@ def test_an_outer_rate_chosen_on_purpose_does_not_warn(options: dict[str, Any]):
 
 def test_the_rate_of_adam_is_told_to_be_slow():
     weights = [nn.Parameter(torch.ones(2))]
-    with pytest.warns(UserWarning, match=r"L=3 .* at 0\.00033\. .*EntropyAdam\(params, lr=0\.003\)") as told:
+    with pytest.warns(
+        UserWarning, match=r"L=3 .* at 0\.00033\. .*EntropyAdam\(params, lr=0\.003, inner_lr=0\.1\)"
+    ) as told:
         EntropyAdam(weights, lr=1e-3)
     assert len(told) == 1
-    with pytest.warns(UserWarning, match=r"L=5 .*EntropyAdam\(params, lr=0\.0001\)"):
-        EntropyAdam([{"params": weights, "lr": 2e-5}], L=5)
+    for group, options in (({"lr": 2e-5}, {"L": 5}), ({"L": 5}, {"lr": 2e-5})):
+        with pytest.warns(UserWarning, match=r"L=5 .*EntropyAdam\(params, lr=0\.0001, inner_lr=0\.1\)"):
+            EntropyAdam([{"params": weights, **group}], **options)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         EntropyAdam(weights)
-        EntropyAdam(weights, lr=1e-3, inner_lr=0.1)
+        EntropyAdam(weights, lr=1e-4, inner_lr=0.1)
+        EntropyAdam([{"params": weights, "L": 1}], lr=1e-3)
         EntropyAdam(weights, lr=1e-3, L=1)
         EntropyAdam(weights, lr=0.0)
         EntropyAdam.paper(weights, lr=1e-4)

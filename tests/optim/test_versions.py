@@ -47,16 +47,14 @@ def test_an_option_that_a_checkpoint_lacks_takes_its_default(name):
     assert resumed.param_groups[0][name] == expected
 
 
-@pytest.mark.parametrize(
-    ("name", "earlier"), [("inner_state", "reset"), ("anneal", "outer"), ("catch_up", False)]
-)
+@pytest.mark.parametrize(("name", "earlier"), [("inner_state", "reset"), ("anneal", "outer")])
 def test_an_option_that_came_later_takes_what_was_done_before(name, earlier):
     problem = Problem()
     params = problem.parameters()
-    optimizer = EntropySGD(params, L=4, catch_up=True)
+    optimizer = EntropySGD(params, L=4)
     optimizer.step(problem.closure(params, [0]))
     saved = optimizer.state_dict()
     assert saved["param_groups"][0].pop(name) != earlier
-    resumed = EntropySGD(params, L=4, catch_up=True)
+    resumed = EntropySGD(params, L=4)
     resumed.load_state_dict(saved)
     assert resumed.param_groups[0][name] == earlier

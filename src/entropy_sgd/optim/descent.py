@@ -22,4 +22,4 @@ class Descent:
     weight_decay: float
     nesterov: bool
     scale: float
-    """That of outer_update.py; negative to maximize."""
+    """gamma with `scale_by_gamma`, else 1; negative to maximize."""

@@ -52,7 +52,6 @@ class EntropyAdam(LocalEntropy):
         noise: thermal noise epsilon.
         alpha: weight of the newest sample in the average mu.
         scale_by_gamma: update with gamma (x - mu) instead of x - mu.
-        catch_up: stretch x - mu, see `LocalEntropy`; Adam normalises its gradient, so this hardly matters.
         seed: of the thermal noise.
         inner: `"sgd"`, `"adam"`, `"sghmc"`, `"sgnht"`, or the class of a torch optimizer.
         inner_options: keyword arguments of that class.
@@ -96,7 +95,6 @@ class EntropyAdam(LocalEntropy):
         monitor: bool = True,
         state_dtype: torch.dtype | None = None,
         anneal: str = "outer",
-        catch_up: bool = False,
     ) -> None:
         self._own = {"lr": lr, "betas": betas, "eps": eps, "amsgrad": amsgrad}
         super().__init__(
@@ -124,16 +122,16 @@ class EntropyAdam(LocalEntropy):
             monitor=monitor,
             state_dtype=state_dtype,
             anneal=anneal,
-            catch_up=catch_up,
         )
         rates = [float(group["lr"]) for group in self.param_groups if group["inner_lr"] is INNER_LR]
+        L = self._common["L"]  # a group may name it
         if L > 1 and (slow := [rate for rate in rates if 0 < rate <= ADAM_LR]):
             self._warn_once(
                 "rate",
                 f"EntropyAdam: lr={slow[0]:g} is the rate of the outer Adam, which makes one step in L={L} "
                 f"gradients: x moves about as fast as with Adam at {slow[0] / L:.2g}. To move as fast as "
-                f"with Adam at {slow[0]:g}: EntropyAdam(params, lr={slow[0] * L:g}). "
-                "(An explicit inner_lr silences this warning.)",
+                f"with Adam at {slow[0]:g}: EntropyAdam(params, lr={slow[0] * L:g}, inner_lr=0.1), where "
+                "the explicit inner_lr silences this warning.",
             )
 
     @classmethod

@@ -28,7 +28,6 @@ PAPER: dict[str, Any] = {
     "noise": 1e-4,
     "alpha": 0.75,
     "anneal": "outer",
-    "catch_up": False,
 }
 """Of Section 5.2, but for the noise, which is Section 5.3's (5.2 has 1e-3), and the momentum of 0.9 that
 Section 5.4.2 names for convolutional networks."""
@@ -58,7 +57,7 @@ class EntropySGD(LocalEntropy):
 
     Args:
         params: parameters, named parameters or parameter groups.
-        lr: outer learning rate eta; leave it at 1, which moves x to mu (see `catch_up`). A scheduler on it
+        lr: outer learning rate eta; leave it at 1, which moves x to mu. A scheduler on it
             scales `inner_lr` (see `anneal`).
         momentum: of the outer loop; the paper's 0.9 can diverge on networks without normalisation.
         nesterov: Nesterov's form of it; with a momentum of zero, the plain step.
@@ -71,8 +70,6 @@ class EntropySGD(LocalEntropy):
         noise: thermal noise epsilon.
         alpha: weight of the newest sample in the average mu.
         scale_by_gamma: update with gamma (x - mu), as line 7 is printed, instead of x - mu.
-        catch_up: stretch x - mu so that x keeps pace with x', behind which the average mu lags: by a third of
-            a step in each cycle, or by three with alpha=0.25, where it shows in short runs at a low rate.
         seed: of the thermal noise.
         inner: `"sgd"`, `"adam"`, `"sghmc"`, `"sgnht"`, or the class of a torch optimizer.
         inner_options: keyword arguments of that class.
@@ -118,7 +115,6 @@ class EntropySGD(LocalEntropy):
         monitor: bool = True,
         state_dtype: torch.dtype | None = None,
         anneal: str | None = None,
-        catch_up: bool = False,
     ) -> None:
         given = {"inner_state": inner_state, "anneal": anneal}
         self._follow = [name for name, value in given.items() if value is None]
@@ -149,7 +145,6 @@ class EntropySGD(LocalEntropy):
             monitor=monitor,
             state_dtype=state_dtype,
             anneal=chosen["anneal"],
-            catch_up=catch_up,
         )
         rates = [float(group["lr"]) for group in self.param_groups if group["inner_lr"] is INNER_LR]
         if inner == "sgd" and (slow := [rate for rate in rates if 0 < rate < 0.5]):

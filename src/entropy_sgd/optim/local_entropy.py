@@ -72,8 +72,6 @@ class LocalEntropy(Saving):
         noise: thermal noise epsilon of line 5.
         alpha: weight of the newest sample in mu, line 6.
         scale_by_gamma: give `outer` gamma (x - mu), as line 7 is printed; False gives x - mu (Section 4.3).
-        catch_up: multiply x - mu by about L / (L - (1 - alpha) / alpha), by which mu, an average, lags behind
-            x': so x keeps pace (outer_update.py). False is the paper's line 7.
         seed: of the noise, which is a function of (seed, outer step, inner step, parameter, element) alone.
             Optimizers that train one model together each need a seed of their own.
         maximize: maximize f instead of minimizing it.
@@ -119,7 +117,6 @@ class LocalEntropy(Saving):
         monitor: bool = True,
         state_dtype: torch.dtype | None = None,
         anneal: str = "outer",
-        catch_up: bool = False,
     ) -> None:
         check_hosted("outer", outer, outer_options)
         if issubclass(outer, LocalEntropy):
@@ -163,7 +160,6 @@ class LocalEntropy(Saving):
             "noise": noise,
             "alpha": alpha,
             "scale_by_gamma": scale_by_gamma,
-            "catch_up": catch_up,
             "maximize": maximize,
             "foreach": foreach,
             "fused": fused,

@@ -129,8 +129,6 @@ class Loops(HeldWeights):
             if self.state.get(p, {}).get(STEP, 0) > 0
         ]
         params = [p for _, p, _ in taking_part]
-        steps, gamma = common["inner_step"], common["gamma"]
-        scales = {id(group): outer_update.scale(group, gamma, steps) for group in self.param_groups}
         others: dict[Tensor, Tensor | None] = {}
         dot, displacement_sq = self._compare(taking_part, buckets)
         exposed = None
@@ -139,7 +137,7 @@ class Loops(HeldWeights):
                 self._outer.forget(params)  # what is there, `_make_state` made
             square = None
             if not self._changes_gradient:
-                square = outer_update.fused_sgd(self._outer, taking_part, scales, buckets)
+                square = outer_update.fused_sgd(self._outer, taking_part, common["gamma"], buckets)
             if square is None:
                 others = {p: p.grad for group in self.param_groups for p in group["params"]}
                 exposed = outer_update.Exposed(taking_part)
@@ -147,9 +145,9 @@ class Loops(HeldWeights):
                 if displacement_sq is None and self._measuring:
                     displacement_sq = outer_update.squared_norm(d, taking_part)
                 figures = self._measure(displacement_sq, dot)
-                scaled = [(x, scales[id(group)]) for (group, *_), x in zip(taking_part, d, strict=True)]
-                if scaled := [(x, scale) for x, scale in scaled if scale != 1.0]:
-                    torch._foreach_mul_([x for x, _ in scaled], [scale for _, scale in scaled])
+                scaled = [x for (group, *_), x in zip(taking_part, d, strict=True) if group["scale_by_gamma"]]
+                if scaled:
+                    torch._foreach_mul_(scaled, common["gamma"])
                 if self._changes_gradient:
                     self._outer_gradient(params, d)
                 for p in others:

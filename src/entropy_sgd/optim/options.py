@@ -67,7 +67,7 @@ def check_group(group: dict[str, Any], hosted: str | None) -> None:
     arguments.choice("anneal", group["anneal"], annealing.CHOICES)
     if group["state_dtype"] not in STATE_DTYPES:
         raise arguments.refuse("state_dtype", group["state_dtype"], "torch.bfloat16, torch.float32 or None")
-    for name in ("scale_by_gamma", "catch_up", "maximize"):
+    for name in ("scale_by_gamma", "maximize"):
         arguments.flag(name, group[name])
     for name in ("foreach", "fused"):
         arguments.flag(name, group[name], optional=True)
@@ -155,7 +155,7 @@ GENERIC = {
 }
 
 # What versions did that had no such option.
-EARLIER = {"inner_state": "reset", "anneal": "outer", "catch_up": False}
+EARLIER = {"inner_state": "reset", "anneal": "outer"}
 
 
 def complete_state_dict(

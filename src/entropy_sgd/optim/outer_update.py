@@ -7,8 +7,7 @@ optimizer is torch.optim.SGD, as it is in EntropySGD, one pass of a compiled ker
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -25,28 +24,6 @@ from entropy_sgd.optim.states import AWAY, MU, State, X, has_master
 Member = tuple[dict[str, Any], Tensor, State]  # group, parameter, state
 LaidOut = tuple[Bucket, kernel_outer.Ends]
 BUFFER = "momentum_buffer"
-
-
-def scale(group: dict[str, Any], gamma: float, steps: int) -> float:
-    """What the outer optimizer gets in place of x - mu, as a multiple of it, after a cycle of `steps`."""
-    return (gamma if group["scale_by_gamma"] else 1.0) * (
-        catch_up(group["alpha"], steps) if group["catch_up"] else 1.0
-    )
-
-
-def catch_up(alpha: float, steps: int) -> float:
-    """By how much x - mu is short of x - x', where x' moves by the same d in each of the steps l = 1 .. L.
-
-    Line 6 gives x' at step l the weight alpha (1 - alpha)^(L - l) in mu, so that mu - x is d times
-
-        sum over l of  l alpha (1 - alpha)^(L - l)  =  L - (1 - alpha) / alpha  (1 - (1 - alpha)^L),
-
-    while x' - x is L d.
-    """
-    if alpha in (0.0, 1.0):  # mu is x, or x' itself
-        return 1.0
-    behind = -(1 - alpha) / alpha * math.expm1(steps * math.log1p(-alpha))
-    return steps / (steps - behind) if behind < steps else 1.0  # a tiny alpha rounds
 
 
 def displacement(
@@ -142,15 +119,11 @@ def squared_norm(displacement: list[Tensor], members: Sequence[Member]) -> Tenso
 
 
 def fused_sgd(
-    outer: OuterOptimizer,
-    members: Sequence[Member],
-    scales: Mapping[int, float],
-    buckets: Sequence[LaidOut] | None,
+    outer: OuterOptimizer, members: Sequence[Member], gamma: float, buckets: Sequence[LaidOut] | None
 ) -> Tensor | float | None:
     """Line 7 by a compiled kernel; returns |x - mu|^2, or None, having changed nothing, if none applies.
 
-    `scales` are those of the groups, by their id; `buckets` are those of the members, if the CPU's kernel can
-    work on all of them.
+    `buckets` are those of the members, if the CPU's kernel can work on all of them.
     """
     optimizer = outer.optimizer
     if type(optimizer) is not torch.optim.SGD or "step" in vars(optimizer):
@@ -161,9 +134,9 @@ def fused_sgd(
         by_group: dict[int, list[Member]] = {}
         for member in members:
             by_group.setdefault(id(member[0]), []).append(member)
-        calls = [_call(outer, part, scales[key]) for key, part in by_group.items()]
+        calls = [_call(outer, part, gamma) for part in by_group.values()]
     else:
-        calls = [_laid_out(outer, b, ends, scales[id(b.group)]) for b, ends in buckets]
+        calls = [_laid_out(outer, bucket, ends, gamma) for bucket, ends in buckets]
     if not calls or any(call is None for call in calls):
         return None
     total: Tensor | float = 0.0
@@ -185,7 +158,7 @@ def fused_sgd(
 _Call = tuple[Callable[[], Any], list[Tensor], list[State], torch.device]
 
 
-def _descent(outer: OuterOptimizer, group: dict[str, Any], scale: float) -> Descent | None:
+def _descent(outer: OuterOptimizer, group: dict[str, Any], gamma: float) -> Descent | None:
     """Of a group; None where the user has chosen another path."""
     own = {name: group[outer.public_option(name)] for name in outer.optimizer.defaults}
     if group["fused"] is False or group["foreach"] is not None or own["differentiable"]:
@@ -198,12 +171,12 @@ def _descent(outer: OuterOptimizer, group: dict[str, Any], scale: float) -> Desc
         dampening=own["dampening"],
         weight_decay=own["weight_decay"],
         nesterov=own["nesterov"],
-        scale=-scale if own["maximize"] else scale,
+        scale=(gamma if group["scale_by_gamma"] else 1.0) * (-1.0 if own["maximize"] else 1.0),
     )
 
 
-def _laid_out(outer: OuterOptimizer, bucket: Bucket, ends: kernel_outer.Ends, scale: float) -> _Call | None:
-    h = _descent(outer, bucket.group, scale)
+def _laid_out(outer: OuterOptimizer, bucket: Bucket, ends: kernel_outer.Ends, gamma: float) -> _Call | None:
+    h = _descent(outer, bucket.group, gamma)
     if h is None:
         return None
     kept = [state.get(BUFFER) for state in bucket.states] if h.momentum != 0 else []
@@ -214,9 +187,9 @@ def _laid_out(outer: OuterOptimizer, bucket: Bucket, ends: kernel_outer.Ends, sc
     return partial(ends.step_, h, buffers, fresh), buffers, bucket.states, bucket.device
 
 
-def _call(outer: OuterOptimizer, members: list[Member], scale: float) -> _Call | None:
+def _call(outer: OuterOptimizer, members: list[Member], gamma: float) -> _Call | None:
     params, states = [p for _, p, _ in members], [state for *_, state in members]
-    h = _descent(outer, members[0][0], scale)
+    h = _descent(outer, members[0][0], gamma)
     if h is None or sharding.any_distributed(params):
         return None
     name = _mean(states[0])

@@ -55,6 +55,9 @@ def test_time_left_starts_from_the_speeds_of_earlier_runs(tmp_path):
     overall.end(0, finished(chosen[0], 20.0))  # sgd is faster here: 2 s an epoch
     assert overall.seconds_left() == pytest.approx(10 * (8.0 + 5.0))
     assert Overall(chosen, 1, {"lenet/sgd": 7.0}).seconds_left() == pytest.approx(210.0)
+    assert progress.kind(recipes.get("demo/sgd")) == "demo/sgd"
+    quarter = progress.kind(replace(recipes.get("allcnn/sgd"), width=0.25))
+    assert quarter.startswith("allcnn 0.25/")  # an epoch of it says nothing of the whole network's
 
 
 def test_time_left_counts_the_start_of_processes(tmp_path, monkeypatch):

@@ -208,7 +208,7 @@ def test_adamw_decays_apart_from_its_moments():
 
 def test_local_entropy_with_the_options_of_entropy_sgd_is_entropy_sgd():
     common = {"L": 4, "noise": 0.01, "gamma0": 0.1, "gamma1": 0.05}
-    paper = {"alpha": 0.75, "inner_state": "reset", "anneal": "outer", "catch_up": False}
+    paper = {"alpha": 0.75, "inner_state": "reset", "anneal": "outer"}
     weights, judged = trained("entropy-sgd", momentum=0.6, **common, **paper)
     outer = ("momentum=0.6", "nesterov=True")
     again = trained("local-entropy", outer="SGD", outer_options=outer, **common)

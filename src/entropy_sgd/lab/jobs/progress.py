@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.text import Text
 
 from entropy_sgd.lab.jobs.job import Job, Outcome
+from entropy_sgd.lab.recipes import Recipe
 from entropy_sgd.lab.runs.folder import METRICS
 from entropy_sgd.lab.terminal import OnTerminal, filled
 from entropy_sgd.lab.training.display import describe, duration, say
@@ -29,7 +30,7 @@ QUIET = 60.0
 class Overall:
     """Effective epochs and seconds of every run, and what follows for the time left.
 
-    `speeds` are seconds per epoch by the name of the recipe, as they were in earlier runs.
+    `speeds` are seconds per epoch by the `kind` of the recipe, as they were in earlier runs.
     """
 
     def __init__(self, jobs: Sequence[Job], slots: int, speeds: Mapping[str, float] | None = None) -> None:
@@ -80,7 +81,7 @@ class Overall:
         speeds: dict[str, list[float]] = {}
         for index, (epochs, seconds) in self.done.items():
             if epochs > 0 and seconds > 0:
-                speeds.setdefault(self.jobs[index].settings.recipe.name, []).append(seconds / epochs)
+                speeds.setdefault(kind(self.jobs[index].settings.recipe), []).append(seconds / epochs)
         known = {**self.speeds, **{name: statistics.fmean(each) for name, each in speeds.items()}}
         if not known:
             return None
@@ -91,7 +92,7 @@ class Overall:
                 recipe = job.settings.recipe
                 epochs = max(0.0, recipe.epochs - self.done.get(index, (0.0, 0.0))[0])
                 more = 0.0 if index in self._around else beside
-                left.append(epochs * _speed(recipe.name, known) + more)
+                left.append(epochs * _speed(kind(recipe), known) + more)
         return max(max(left), sum(left) / self.slots) if left else 0.0
 
     def line(self) -> str:
@@ -102,11 +103,17 @@ class Overall:
         return where + ("" if left is None else f", about {roughly(left)} left in all")
 
 
-def _speed(name: str, known: Mapping[str, float]) -> float:
-    """Of a recipe, which is called NETWORK/METHOD."""
-    if name in known:
-        return known[name]
-    network = name.partition("/")[0]
+def kind(recipe: Recipe) -> str:
+    """What takes the same time: NETWORK/METHOD, with the network's width."""
+    network, _, method = recipe.name.partition("/")
+    return f"{network}{'' if recipe.width is None else f' {recipe.width:g}'}/{method}"
+
+
+def _speed(kind: str, known: Mapping[str, float]) -> float:
+    """Of a kind, or else of others of its network, or else of any."""
+    if kind in known:
+        return known[kind]
+    network = kind.partition("/")[0]
     alike = [speed for other, speed in known.items() if other.partition("/")[0] == network]
     return statistics.fmean(alike or known.values())
 

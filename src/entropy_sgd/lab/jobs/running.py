@@ -50,7 +50,7 @@ def run(
         dask: address of a Dask scheduler, whose workers make the runs instead.
         console: where to print.
         ended: called in this process with each outcome as it comes.
-        speeds: seconds per epoch of earlier runs by the name of their recipe, for the time left.
+        speeds: seconds per epoch of earlier runs by the `kind` of their recipe, for the time left.
 
     """
     if at_once is not None and at_once < 1:

@@ -26,8 +26,6 @@ class EntropySGDOptions(InnerOptions):
     """Whether the inner momentum starts from zero in each cycle, as in the paper's recipes, or is kept."""
     anneal: Literal["outer", "inner", "both"] = "outer"
     """What the recipe's drops multiply: lr, as in the paper, inner_lr in its place, or both."""
-    catch_up: bool = False
-    """Stretch x - μ so that x keeps pace with x′, which the average μ lags behind."""
 
 
 class EntropySGD(AroundAlgorithm1[EntropySGDOptions]):

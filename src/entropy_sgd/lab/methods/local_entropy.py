@@ -47,8 +47,6 @@ class LocalEntropyOptions(InnerOptions):
     unstable; focus grows beyond that unless it has a maximum."""
     scale_by_gamma: bool = False
     """Update with γ (x - μ), as line 7 is printed, not with x - μ (Section 4.3)."""
-    catch_up: bool = False
-    """Stretch x - μ so that x keeps pace with x′, which the average μ lags behind."""
 
 
 class LocalEntropy(AroundAlgorithm1[LocalEntropyOptions]):
@@ -111,8 +109,7 @@ class LocalEntropy(AroundAlgorithm1[LocalEntropyOptions]):
             "inner": _inner(options.inner),
             "seed": seed,
         }
-        names = ["L", "inner_lr", "inner_state", "noise", "alpha", "weight_decay", "anneal"]
-        names += ["scale_by_gamma", "catch_up"]
+        names = ["L", "inner_lr", "inner_state", "noise", "alpha", "weight_decay", "scale_by_gamma", "anneal"]
         if isinstance(keywords["inner"], str):  # a class of torch.optim has its own in inner_options
             names += ["inner_momentum", "inner_nesterov"]
         for name in names:

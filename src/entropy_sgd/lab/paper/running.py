@@ -10,6 +10,7 @@ from rich.console import Console
 
 from entropy_sgd.lab import Interrupted, jobs
 from entropy_sgd.lab.jobs import Job, Outcome
+from entropy_sgd.lab.jobs.progress import kind
 from entropy_sgd.lab.paper.entry import Entry, Row
 from entropy_sgd.lab.paper.kept import file_name, keep
 from entropy_sgd.lab.paper.rows import ROWS
@@ -76,11 +77,11 @@ def run(
 
 
 def _speeds(standings: Mapping[str, Standing]) -> dict[str, float]:
-    """Seconds per epoch of the runs that are kept, by recipe, perhaps of another machine."""
+    """Seconds per epoch of the runs that are kept, by the kind of recipe, perhaps of another machine."""
     found: dict[str, list[float]] = {}
     for standing in standings.values():
         if standing.seconds is not None and standing.epochs:
-            found.setdefault(standing.entry.recipe.name, []).append(standing.seconds / standing.epochs)
+            found.setdefault(kind(standing.entry.recipe), []).append(standing.seconds / standing.epochs)
     return {name: statistics.fmean(each) for name, each in found.items()}
 
 

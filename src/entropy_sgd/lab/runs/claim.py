@@ -35,7 +35,6 @@ ABSENT = {
     "label_noise": 0.0,
     "data_seed": 0,
     "anneal": "outer",
-    "catch_up": False,
     "inner_state": "reset",
     "warmup": False,
 }
