@@ -43,10 +43,15 @@ def judged(entry: Mapping[str, Any]) -> list[tuple[float, int]]:
     return [(error, k) for error, k in found if error is not None]
 
 
+def recorded(name: str) -> dict[str, Any]:
+    """What is kept of a task."""
+    path = RESULTS / f"{name}.json"
+    return json.loads(path.read_text()) if path.exists() else {"entrants": {}}
+
+
 def played(name: str) -> dict[str, Any]:
     """What is kept of a task, by entrant."""
-    path = RESULTS / f"{name}.json"
-    return json.loads(path.read_text())["entrants"] if path.exists() else {}
+    return recorded(name)["entrants"]
 
 
 def ranks(name: str) -> dict[str, float]:
@@ -62,9 +67,11 @@ def ranks(name: str) -> dict[str, float]:
 def taking_part(name: str) -> tuple[str, ...]:
     """The entrants of a task: all that it names, or the best of its qualifying tasks, best first.
 
-    Those that have not run all of these do not count.
+    Those that have not run all of these do not count, and once the task has begun its field is kept.
     """
     task = TASKS[name]
+    if "field" in (known := recorded(name)):
+        return tuple(known["field"])
     if not task.qualifying:
         return task.entrants
     found = [ranks(each) for each in task.qualifying]
@@ -135,8 +142,8 @@ def write(name: str, record: dict[str, Any], curves: dict[str, Any]) -> None:
 def play(name: str, options: argparse.Namespace) -> None:
     """One task, entrant by entrant."""
     task, home = TASKS[name], options.out / name
-    kept, drawn_kept = RESULTS / f"{name}.json", RESULTS / f"{name}-curves.json"
-    entrants: dict[str, Any] = json.loads(kept.read_text())["entrants"] if kept.exists() else {}
+    drawn_kept = RESULTS / f"{name}-curves.json"
+    entrants = played(name)
     curves: dict[str, Any] = json.loads(drawn_kept.read_text()) if drawn_kept.exists() else {}
     record = {
         "command": f"python benchmarks/tournament.py {name} --out FOLDER --trials {options.trials} "
@@ -146,6 +153,11 @@ def play(name: str, options: argparse.Namespace) -> None:
         "environment": environment.describe(),
         "entrants": entrants,
     }
+    for each in () if "field" in recorded(name) else task.qualifying:
+        if absent := [title for title in task.entrants if title not in played(each)]:
+            raise SystemExit(f"{each} decides who takes part and has not been run for {'; '.join(absent)}")
+    if task.qualifying:
+        record["field"] = taking_part(name)
 
     def trained(wanted: list[tuple[str, Recipe, int, bool]]) -> list[jobs.Outcome]:
         listed = [
@@ -156,9 +168,6 @@ def play(name: str, options: argparse.Namespace) -> None:
         ]
         return run(listed, home, options.jobs)
 
-    for each in task.qualifying:
-        if absent := [title for title in task.entrants if title not in played(each)]:
-            raise SystemExit(f"{each} decides who takes part and has not been run for {'; '.join(absent)}")
     for title in taking_part(name):
         if title in entrants:
             continue
