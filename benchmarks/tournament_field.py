@@ -49,12 +49,6 @@ ENTRANTS: dict[str, Entrant] = {
     "Entropy-SGD, kept": Entrant(
         "local-entropy", {**INNER, **AVERAGE}, {**KEPT, "anneal": "inner", "schedule": "exponential"}
     ),
-    "Entropy-SGD, kept, alpha 0.25": Entrant("entropy-sgd", INNER, {**SIMPLE, "alpha": 0.25}),
-    # With this lr x keeps pace with a steady x', which mu lags behind by (1 - alpha) / alpha steps.
-    "Entropy-SGD, kept, alpha 0.25, lr 1.18": Entrant(
-        "entropy-sgd", INNER, {**SIMPLE, "alpha": 0.25, "lr": 1.1758}
-    ),
-    "Entropy-SGD, defaults": Entrant("entropy-sgd", INNER, SIMPLE),
     "Entropy-SGD, paper": Entrant("entropy-sgd", {**INNER, "momentum": Range(0.0, 0.9)}, PAPER),
     "SAM": Entrant("sam", {**SGD, "rho": Range(0.01, 0.5, log=True)}),
     "AdamW": Entrant(
@@ -99,6 +93,13 @@ ENTRANTS: dict[str, Entrant] = {
         {**INNER, "rho0": Range(1e-3, 0.5, log=True)},
         {"lr": 1.0, "momentum": 0.0, "L": 20, "alpha": 0.75, "noise": 1e-4, "replicas": 3},
     ),
+    # Written down after the others had been run.
+    "Entropy-SGD, kept, alpha 0.25": Entrant("entropy-sgd", INNER, {**SIMPLE, "alpha": 0.25}),
+    # With this lr x keeps pace with a steady x', which mu lags behind by (1 - alpha) / alpha steps.
+    "Entropy-SGD, kept, alpha 0.25, lr 1.18": Entrant(
+        "entropy-sgd", INNER, {**SIMPLE, "alpha": 0.25, "lr": 1.1758}
+    ),
+    "Entropy-SGD, defaults": Entrant("entropy-sgd", INNER, SIMPLE),
 }
 
 

@@ -124,14 +124,15 @@ class EntropyAdam(LocalEntropy):
             anneal=anneal,
         )
         rates = [float(group["lr"]) for group in self.param_groups if group["inner_lr"] is INNER_LR]
-        L = self._common["L"]  # a group may name it
-        if L > 1 and (slow := [rate for rate in rates if 0 < rate <= ADAM_LR]):
+        cycle = self._common["L"]  # a group may name it
+        if cycle > 1 and (slow := [rate for rate in rates if 0 < rate <= ADAM_LR]):
+            rate = slow[0]
             self._warn_once(
                 "rate",
-                f"EntropyAdam: lr={slow[0]:g} is the rate of the outer Adam, which makes one step in L={L} "
-                f"gradients: x moves about as fast as with Adam at {slow[0] / L:.2g}. To move as fast as "
-                f"with Adam at {slow[0]:g}: EntropyAdam(params, lr={slow[0] * L:g}, inner_lr=0.1), where "
-                "the explicit inner_lr silences this warning.",
+                f"EntropyAdam: lr={rate:g} is the rate of the outer Adam, which makes one step in L={cycle} "
+                f"gradients: x moves about as fast as with Adam at {rate / cycle:.2g}. To move as fast as with "
+                f"Adam at {rate:g}: EntropyAdam(params, lr={rate * cycle:g}, inner_lr=0.1), where the explicit "
+                "inner_lr silences this warning.",
             )
 
     @classmethod
