@@ -3,7 +3,7 @@
     python benchmarks/tournament_flatness.py TASK… --out FOLDER [--loss 0.02] [--seeds 3] [--entrants NAME…]
 
 The best settings of each entrant are trained anew until the loss over all their training data, without
-dropout, has come down to `--loss`, which is checked ten times an epoch, or else to the end of the budget.
+dropout, has come down to `--loss`, which is checked once an epoch, or else to the end of the budget.
 Then the largest eigenvalue and the trace of the Hessian, the local entropy and the local energy are measured
 on 1,000 of the training images. Runs are in FOLDER and are not repeated. Writes
 results/tournament/TASK-flatness.json.
@@ -70,7 +70,7 @@ def measure(name: str, options: argparse.Namespace) -> None:
         if "best" not in entry or title in found or title not in options.entrants:
             continue
         made = recipe(task, ENTRANTS[title], entry["trials"][entry["best"]]["options"])
-        made = replace(made, stop_at_loss=options.loss, evaluate_every=0.1)
+        made = replace(made, stop_at_loss=options.loss, evaluate_every=1.0)
         wanted = [
             jobs.Job(
                 home / f"{folder_name(title)}-seed{seed}",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
@@ -83,3 +84,9 @@ def _show(console: Console, rows: Sequence[Row], measured: Sequence[flatness.Row
     title = f"mean ± sd over {len(SEEDS)} seeds"
     show(console, [Form(["method", "validation\nerror, %", *found], lines, title, caption)])
     prose(console, flatness.sentence(measured, names))
+    ours: Any = recipes.get("demo/entropy-sgd").optimizer
+    prose(
+        console,
+        f"entropy-sgd has L={ours.L} and an outer momentum of {ours.momentum:g} here, chosen for these "
+        "digits; the defaults of EntropySGD are others.",
+    )
