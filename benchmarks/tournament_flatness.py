@@ -57,9 +57,9 @@ def measure(name: str, options: argparse.Namespace) -> None:
     entrants = json.loads((RESULTS / f"{name}.json").read_text())["entrants"]
     path = RESULTS / f"{name}-flatness.json"
     found: dict[str, list[dict[str, Any]]] = json.loads(path.read_text())["entrants"] if path.exists() else {}
+    command = f"python benchmarks/tournament_flatness.py {name} --out FOLDER --loss {options.loss:g}"
     record = {
-        "command": f"python benchmarks/tournament_flatness.py {name} --out FOLDER --loss {options.loss:g} "
-        f"--seeds {options.seeds} --entrants {shlex.join(options.entrants)}",
+        "command": "",
         "loss": options.loss,
         "samples": SAMPLES,
         "gamma of the local entropy": GAMMA,
@@ -90,6 +90,7 @@ def measure(name: str, options: argparse.Namespace) -> None:
                 row |= measured(job.folder, options.data_dir)
             rows.append(row)
         found[title] = rows
+        record["command"] = f"{command} --seeds {options.seeds} --entrants {shlex.join(found)}"
         path.write_text(json.dumps(record, indent=1) + "\n")
 
 
