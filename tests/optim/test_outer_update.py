@@ -10,6 +10,22 @@ from entropy_sgd import EntropySGD, LocalEntropy
 from problem import Problem, flat
 
 
+@pytest.mark.parametrize("alpha", [0.25, 0.5, 0.75])
+def test_an_outer_rate_makes_up_for_the_steps_that_mu_lags_behind(alpha):
+    """Down a slope mu ends (1 - alpha) / alpha steps behind x'; L over L less these keeps pace with SGD."""
+    cycles, L, behind = 4, 20, (1 - alpha) / alpha
+    reached = []
+    for rate in (1.0, L / (L - behind)):
+        p = nn.Parameter(torch.zeros(3, dtype=torch.float64))
+        options = {"inner_lr": 0.1, "inner_momentum": 0.0, "noise": 0.0, "gamma": 0.0}
+        optimizer = EntropySGD([p], lr=rate, L=L, alpha=alpha, **options)
+        for _ in range(cycles * L):
+            p.grad = torch.ones_like(p)
+            optimizer.step()
+        reached.append(-p[0].item() / 0.1)  # in steps of SGD
+    assert reached == pytest.approx([cycles * (L - behind), cycles * L], rel=1e-3)
+
+
 def test_outer_weight_decay_and_inner_weight_decay_are_two_things():
     """AdamW's decoupled decay shrinks x by 1 - lr wd in each cycle, whatever the gradient."""
     p = nn.Parameter(torch.ones(5, dtype=torch.float64))
