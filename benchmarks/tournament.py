@@ -7,7 +7,8 @@ validation data. The best one of each entrant is then trained anew with seeds 10
 validation data, and test data are read once, at the end of each. SAM and ASAM are charged two gradients a
 step and n replicas n. All have the same drops of the rate, to a fifth at one half and at three quarters of
 the run, but for those with a schedule of their own. Runs are in FOLDER, and finished ones are not repeated.
-results/tournament/TASK.json keeps every trial, failed ones too, and TASK-curves.json the curve of the best.
+results/tournament/TASK.json keeps every trial, failed ones too, and TASK-curves.json the curve of the best;
+entrants and seeds that it lacks are added.
 
 In the long tasks the best five of the short ones take part, by their mean rank in the validation error of
 their best trial.
@@ -169,28 +170,29 @@ def play(name: str, options: argparse.Namespace) -> None:
         return run(listed, home, options.jobs)
 
     for title in taking_part(name):
-        if title in entrants:
-            continue
         entrant, short = ENTRANTS[title], folder_name(title)
-        drawn = Draws(entrant.search, "sobol", 0).draw(options.trials)
-        made = [recipe(task, entrant, chosen) for chosen in drawn]
-        outcomes = trained([(f"{short}-trial{k}", each, 0, False) for k, each in enumerate(made)])
-        trials = [
-            {"options": chosen, "validation": value(outcome, "validation"), "trouble": trouble(outcome)}
-            for chosen, outcome in zip(drawn, outcomes, strict=True)
-        ]
-        entry: dict[str, Any] = {"method": entrant.method, "fixed": dict(entrant.fixed), "trials": trials}
-        if finished := judged(entry):
-            best = min(finished)[1]
-            seeds = range(FRESH, FRESH + options.seeds)
-            fresh = trained([(f"{short}-seed{seed}", made[best], seed, True) for seed in seeds])
-            entry |= {
-                "best": best,
-                "optimizer": asdict(made[best].optimizer),
-                "test": [value(outcome, "test") for outcome in fresh],
-                "troubles": [trouble(outcome) for outcome in fresh],
-            }
-            curves[title] = curve(home / f"{short}-trial{best}", made[best].metric)
+        entry: dict[str, Any] = entrants.get(title, {})
+        if not entry:
+            drawn = Draws(entrant.search, "sobol", 0).draw(options.trials)
+            made = [recipe(task, entrant, chosen) for chosen in drawn]
+            outcomes = trained([(f"{short}-trial{k}", each, 0, False) for k, each in enumerate(made)])
+            trials = [
+                {"options": chosen, "validation": value(outcome, "validation"), "trouble": trouble(outcome)}
+                for chosen, outcome in zip(drawn, outcomes, strict=True)
+            ]
+            entry |= {"method": entrant.method, "fixed": dict(entrant.fixed), "trials": trials}
+            if finished := judged(entry):
+                best = min(finished)[1]
+                entry |= {"best": best, "optimizer": asdict(made[best].optimizer), "test": [], "troubles": []}
+                curves[title] = curve(home / f"{short}-trial{best}", made[best].metric)
+        elif "best" not in entry or len(entry["test"]) >= options.seeds:
+            continue
+        if "best" in entry:
+            winner = recipe(task, entrant, entry["trials"][entry["best"]]["options"])
+            seeds = range(FRESH + len(entry["test"]), FRESH + options.seeds)
+            fresh = trained([(f"{short}-seed{seed}", winner, seed, True) for seed in seeds])
+            entry["test"] += [value(outcome, "test") for outcome in fresh]
+            entry["troubles"] += [trouble(outcome) for outcome in fresh]
         entrants[title] = entry
         write(name, record, curves)
 
