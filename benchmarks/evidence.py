@@ -16,6 +16,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from scipy import stats  # pyright: ignore[reportMissingTypeStubs]
 from tournament import taking_part
 from tournament_field import ENTRANTS, SHORT, TASKS
 
@@ -30,6 +31,7 @@ WORKS = 1.2
 """A trial works if its error, or its perplexity, is within this factor of its entrant's best."""
 FRESH = 10
 """Choices were made on runs with lower seeds."""
+DEFAULTS = "Entropy-SGD, defaults"
 SEVERAL = 4
 """Where more optimizers than these were tried, they are in the table of settings."""
 
@@ -131,6 +133,32 @@ def tournament(name: str) -> str:
     if absent:
         lines += ["", f"Not run yet: {'; '.join(absent)}."]
     return "\n".join(lines)
+
+
+def same_settings() -> str:
+    """The defaults against SGD, trial by trial: both were tried at the same rates, momenta and penalties."""
+    lines = [
+        "| task | trials | lower than SGD's | higher | sign test, p | median difference, % of SGD's |",
+        "|---|---|---|---|---|---|",
+    ]
+    everywhere: list[float] = []
+    for name in TASKS:
+        entrants = (played(name) or {"entrants": {}})["entrants"]
+        if {"SGD", DEFAULTS} <= entrants.keys():
+            both = zip(*(entrants[title]["trials"] for title in ("SGD", DEFAULTS)), strict=True)
+            errors = [(theirs["validation"], ours["validation"]) for theirs, ours in both]
+            found = [100 * (b / a - 1) for a, b in errors if None not in (a, b)]  # both may diverge
+            everywhere += found
+            lines.append(signs(name, found))
+    return "\n".join([*lines, signs("all", everywhere)])
+
+
+def signs(name: str, differences: list[float]) -> str:
+    """A row on how many differences are below and above zero, and whether that can be chance."""
+    low, high = sum(d < 0 for d in differences), sum(d > 0 for d in differences)
+    p = float(stats.binomtest(low, low + high).pvalue)  # pyright: ignore
+    middle = statistics.median(differences)
+    return f"| {name} | {len(differences)} | {low} | {high} | {p:.2g} | {middle:+.1f} |"
 
 
 def flatness(name: str) -> str:
@@ -296,6 +324,7 @@ def sections() -> dict[str, str]:
         drawn = f"<!-- from results/bench/{name}.json: python benchmarks/evidence.py -->"
         found[drawn] = defaults(name, baseline, optimizer)
     found["<!-- swap, averages -->"] = averages()
+    found["<!-- same settings -->"] = same_settings()
     found["<!-- swap_ablation -->"] = defaults("swap_ablation", "defaults, gamma=0, noise=0", "defaults")
     return found
 

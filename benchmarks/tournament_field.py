@@ -119,7 +119,7 @@ class Task:
 PLACES = 5
 
 SIX = ("SGD", "AdamW", "SGD + EMA", "SAM", "Entropy-SGD, paper", "Entropy-SGD, kept")
-FOUR = ("AdamW", "SGD", "Entropy-Adam", "Entropy-SGD, kept")
+TEXT = ("AdamW", "SGD", "Entropy-Adam", "Entropy-SGD, kept", "Entropy-SGD, defaults")
 SHORT = ("mnistfc-tenth", "mnistfc", "lenet", "mnistfc-wrong-labels")
 TASKS: dict[str, Task] = {
     "mnistfc-tenth": Task("mnistfc", 20, {"data_fraction": 0.1, "evaluate_every": 5.0}),
@@ -129,5 +129,5 @@ TASKS: dict[str, Task] = {
     "mnistfc-long": Task("mnistfc", 20, qualifying=SHORT),
     "mnistfc-wrong-labels-long": Task("mnistfc", 20, {"label_noise": 0.2}, qualifying=SHORT),
     "allcnn-quarter": Task("allcnn", 10, {"width": 0.25}, SIX),
-    "char-lstm": Task("char-lstm", 1, {}, FOUR),
+    "char-lstm": Task("char-lstm", 1, {}, TEXT),
 }
