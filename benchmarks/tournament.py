@@ -70,9 +70,9 @@ def taking_part(name: str) -> tuple[str, ...]:
 
     Those that have not run all of these do not count, and once the task has begun its field is kept.
     """
-    task = TASKS[name]
-    if "field" in (known := recorded(name)):
-        return tuple(known["field"])
+    task, record = TASKS[name], recorded(name)
+    if "field" in record:
+        return tuple(record["field"])
     if not task.qualifying:
         return task.entrants
     found = [ranks(each) for each in task.qualifying]
@@ -144,21 +144,22 @@ def play(name: str, options: argparse.Namespace) -> None:
     """One task, entrant by entrant."""
     task, home = TASKS[name], options.out / name
     drawn_kept = RESULTS / f"{name}-curves.json"
-    entrants = played(name)
     curves: dict[str, Any] = json.loads(drawn_kept.read_text()) if drawn_kept.exists() else {}
-    record = {
+    record = recorded(name)
+    entrants = record["entrants"]
+    if task.qualifying and "field" not in record:
+        for each in task.qualifying:
+            if absent := [title for title in task.entrants if title not in played(each)]:
+                raise SystemExit(
+                    f"{each} decides who takes part and has not been run for {'; '.join(absent)}"
+                )
+        record["field"] = taking_part(name)
+    record |= {
         "command": f"python benchmarks/tournament.py {name} --out FOLDER --trials {options.trials} "
         f"--seeds {options.seeds}",
         "trials": options.trials,
         "task": {"network": task.network, "epochs": task.epochs, "changes": dict(task.changes)},
-        "environment": environment.describe(),
-        "entrants": entrants,
     }
-    for each in () if "field" in recorded(name) else task.qualifying:
-        if absent := [title for title in task.entrants if title not in played(each)]:
-            raise SystemExit(f"{each} decides who takes part and has not been run for {'; '.join(absent)}")
-    if task.qualifying:
-        record["field"] = taking_part(name)
 
     def trained(wanted: list[tuple[str, Recipe, int, bool]]) -> list[jobs.Outcome]:
         listed = [
@@ -173,7 +174,7 @@ def play(name: str, options: argparse.Namespace) -> None:
         entrant, short = ENTRANTS[title], folder_name(title)
         entry: dict[str, Any] = entrants.get(title, {})
         if not entry:
-            drawn = Draws(entrant.search, "sobol", 0).draw(options.trials)
+            drawn = Draws(task.search(title), "sobol", 0).draw(options.trials)
             made = [recipe(task, entrant, chosen) for chosen in drawn]
             outcomes = trained([(f"{short}-trial{k}", each, 0, False) for k, each in enumerate(made)])
             trials = [
@@ -181,6 +182,7 @@ def play(name: str, options: argparse.Namespace) -> None:
                 for chosen, outcome in zip(drawn, outcomes, strict=True)
             ]
             entry |= {"method": entrant.method, "fixed": dict(entrant.fixed), "trials": trials}
+            entry["environment"] = environment.describe()
             if finished := judged(entry):
                 best = min(finished)[1]
                 entry |= {"best": best, "optimizer": asdict(made[best].optimizer), "test": [], "troubles": []}
