@@ -44,10 +44,6 @@ OPTIMIZERS: dict[str, Callable[[Params, float], Any]] = {
     "SGD": lambda ps, rate: torch.optim.SGD(ps, **sgd(rate)),
     "SGD + EMA": lambda ps, rate: torch.optim.SGD(ps, **sgd(rate)),
     "reset": lambda ps, rate: EntropySGD(ps, inner_state="reset", anneal="outer", alpha=0.75, **inner(rate)),
-    "reset, inner": lambda ps, rate: EntropySGD(
-        ps, inner_state="reset", anneal="inner", alpha=0.75, **inner(rate)
-    ),
-    "keep": lambda ps, rate: EntropySGD(ps, inner_state="keep", anneal="outer", alpha=0.75, **inner(rate)),
     "defaults (keep, inner, alpha=0.75)": lambda ps, rate: EntropySGD(ps, alpha=0.75, **KEPT, **inner(rate)),
     "keep, inner, alpha=0.1": lambda ps, rate: EntropySGD(ps, alpha=0.1, **KEPT, **inner(rate)),
     "keep, inner, alpha=0.25": lambda ps, rate: EntropySGD(ps, alpha=0.25, **KEPT, **inner(rate)),
@@ -81,9 +77,6 @@ OPTIMIZERS: dict[str, Callable[[Params, float], Any]] = {
     "Adam": lambda ps, _: torch.optim.Adam(ps, lr=1e-3),
     "Adam, beta1=0.5": lambda ps, _: torch.optim.Adam(ps, lr=1e-3, betas=(0.5, 0.999)),
     "Adam, lr=0.002": lambda ps, _: torch.optim.Adam(ps, lr=2e-3),
-    "paper": lambda ps, rate: EntropySGD(
-        ps, momentum=0.9, inner_state="reset", anneal="outer", alpha=0.75, **inner(rate)
-    ),
 }
 ADAMS: dict[str, dict[str, Any]] = {
     "reset": {},
@@ -194,11 +187,13 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--rate", type=float, default=RATE, help="of SGD, and of the inner loop")
     parser.add_argument("--part", type=int, default=1, help="one in so many of the training images")
-    parser.add_argument("--optimizers", nargs="+", choices=list(OPTIMIZERS), default=list(OPTIMIZERS))
+    parser.add_argument("--optimizers", nargs="+", choices=list(OPTIMIZERS))
     parser.add_argument("--schedules", nargs="+", choices=list(SCHEDULES), default=list(SCHEDULES))
     parser.add_argument("--name", default="swap", help="of the file in results/bench")
     chosen = parser.parse_args()
-    if chosen.rate != RATE and (own := [name for name in chosen.optimizers if "Adam" in name]):
+    follow = [name for name in OPTIMIZERS if "Adam" not in name]
+    chosen.optimizers = chosen.optimizers or (list(OPTIMIZERS) if chosen.rate == RATE else follow)
+    if chosen.rate != RATE and (own := [name for name in chosen.optimizers if name not in follow]):
         parser.error(f"--rate is of SGD and the inner loop with SGD outside, not of {', '.join(own)}")
     path = RESULTS / f"{chosen.name}.json"
     record = json.loads(path.read_text()) if path.exists() else {"commands": [], "runs": []}

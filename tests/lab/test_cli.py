@@ -140,6 +140,11 @@ def test_a_missing_run_is_answered_with_names_that_exist(capsys, tmp_path, monke
         code, text = call(capsys, "report", typed)
         assert code == 2
         assert "Did you mean" not in text
+    (tmp_path / "runs" / "other" / "config.json").write_text('{"settings": {}, "environment": {}}')
+    (tmp_path / "file.py").write_text("")
+    for typed, told in (("runs", "but holds some: name these: runs/other"), ("file.py", "it is a file")):
+        code, text = call(capsys, "report", typed)
+        assert (code, told in text) == (2, True)
 
 
 def test_a_help_shows_what_applies(capsys, tmp_path):

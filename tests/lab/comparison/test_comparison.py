@@ -94,8 +94,9 @@ def test_budgets_are_equal_and_a_stopped_comparison_goes_on(comparison, tmp_path
         run(comparison, tmp_path / "parts", console=console())
     with pytest.raises(LabError, match="--resume"):
         run(comparison, tmp_path / "parts", console=console())
-    with pytest.raises(LabError, match="seeds"):
-        run(replace(comparison, seeds=(0, 1, 2)), tmp_path / "parts", resume=True, console=console())
+    for fewer in ((0,), (0, 2)):
+        with pytest.raises(LabError, match="seeds"):
+            run(replace(comparison, seeds=fewer), tmp_path / "parts", resume=True, console=console())
     parts = run(comparison, tmp_path / "parts", resume=True, console=console())
     assert [(row.recipe, row.result, row.difference) for row in parts] == [
         (row.recipe, row.result, row.difference) for row in whole
@@ -106,6 +107,28 @@ def test_budgets_are_equal_and_a_stopped_comparison_goes_on(comparison, tmp_path
     errors = {(s["recipe"], s["seed"]): s["validation"]["error"] for s in content["runs"]}
     by_hand = [errors["demo/adam", seed] - errors["demo/sgd", seed] for seed in (0, 1)]
     assert content["rows"][1]["difference"]["mean"] == pytest.approx(sum(by_hand) / 2)
+
+
+def test_a_finished_comparison_takes_more_seeds(comparison, tmp_path, monkeypatch):
+    def console():
+        return Console(file=io.StringIO(), width=200)
+
+    small = replace(comparison, recipes=comparison.recipes[:2])
+    rows = run(replace(small, seeds=(0,)), tmp_path, console=console())
+    original, calls = module.train, []
+
+    def train(settings, *arguments, **options):
+        calls.append((settings.recipe.method, settings.seed))
+        return original(settings, *arguments, **options)
+
+    monkeypatch.setattr(module, "train", train)
+    more = run(replace(small, seeds=(0, 3)), tmp_path, resume=True, console=console())
+    assert [call for call in calls if call[1] == 3] == [("sgd", 3), ("adam", 3)]
+    assert [row.result.count for row in rows + more] == [1, 1, 2, 2]
+    settings = json.loads((tmp_path / "config.json").read_text())["settings"]
+    assert settings["seeds"] == [0, 3]
+    again = run(replace(small, seeds=(0, 3)), tmp_path, resume=True, console=console())
+    assert [row.result for row in again] == [row.result for row in more]
 
 
 def test_overwriting_leaves_no_run_of_the_comparison_before(comparison, tmp_path):

@@ -57,6 +57,7 @@ def test_a_comparison_has_the_same_bits_with_one_job_and_with_two(tmp_path):
     ]
     config = json.loads((tmp_path / "two" / "sgd-seed0" / "config.json").read_text())
     assert config["settings"]["recipe"]["threads"] == config["environment"]["threads"] == 1
+    assert config["environment"]["command"] == sys.argv
     assert "2 runs, 2 at once" in console.file.getvalue()
     assert "run 2 of 2" in console.file.getvalue()
     assert not (tmp_path / "two" / NAME).exists()

@@ -35,7 +35,7 @@ class Compare:
     final: bool = False
     """Train on all the training data, nothing held out, and read the test set once, at the end."""
     resume: bool = False
-    """Continue the comparison in the folder where it stopped."""
+    """Continue the comparison in the folder where it stopped, perhaps with more seeds."""
     overwrite: bool = False
     """Replace the comparison in the folder."""
     data_dir: Path | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -127,6 +128,8 @@ def train(arguments: list[str]) -> object:
         place: dict[str, Any] = {"data_dir": options.data_dir, "device": options.device}
         with processes.together():
             check.names(settings, **place, processes=processes, present=not options.resume)
+        if options.resume and processes.lead and not out.exists():
+            print(f"note: {out} does not exist: there is nothing to resume, the run begins", file=sys.stderr)
         folder = processes.first(
             lambda: RunFolder(out, settings, resume=options.resume, overwrite=options.overwrite)
         )

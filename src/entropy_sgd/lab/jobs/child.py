@@ -35,6 +35,7 @@ def main() -> None:
     answer = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     os.chdir(folder)
+    sys.argv = list(job.command)
     answer.write(pickle.dumps(outcome(job)))
     answer.close()
 

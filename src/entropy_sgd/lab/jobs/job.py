@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import sys
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from entropy_sgd.lab import LabError
@@ -22,6 +23,8 @@ class Job:
     checkpoint_seconds: float = 30.0
     label: str = ""
     """What it is called; by default its recipe."""
+    command: tuple[str, ...] = field(default_factory=lambda: tuple(sys.argv))
+    """What asked for it, for the run's config.json."""
 
     @property
     def title(self) -> str:

@@ -109,11 +109,11 @@ def kind(recipe: Recipe) -> str:
     return f"{network}{'' if recipe.width is None else f' {recipe.width:g}'}/{method}"
 
 
-def _speed(kind: str, known: Mapping[str, float]) -> float:
+def _speed(wanted: str, known: Mapping[str, float]) -> float:
     """Of a kind, or else of others of its network, or else of any."""
-    if kind in known:
-        return known[kind]
-    network = kind.partition("/")[0]
+    if wanted in known:
+        return known[wanted]
+    network = wanted.partition("/")[0]
     alike = [speed for other, speed in known.items() if other.partition("/")[0] == network]
     return statistics.fmean(alike or known.values())
 

@@ -61,11 +61,13 @@ def run(
         )
     console = console or Console()
     if dask is not None:
+        jobs = [_absolute(job) for job in jobs]
         with cluster.executor(dask) as (pool, slots):
             return _apart(jobs, home, pool, Overall(jobs, slots, speeds), console, ended)
     count = min(usual(jobs) if at_once is None else at_once, len(jobs))
     if count <= 1:
         return _here(jobs, Overall(jobs, 1, speeds), console, ended)
+    jobs = [_absolute(job) for job in jobs]
     with futures.ThreadPoolExecutor(count) as pool:
         return _apart(jobs, home, pool, Overall(jobs, count, speeds), console, ended)
 
@@ -128,7 +130,6 @@ def _apart(
     ended: Callable[[Outcome], None] | None,
 ) -> list[Outcome]:
     """In processes of their own, `overall.slots` at a time."""
-    jobs = overall.jobs = [_absolute(job) for job in jobs]
     outcomes: dict[int, Outcome] = {}
     say(console, f"{len(jobs)} runs, {min(overall.slots, len(jobs))} at once")
     with _leased(home) as lease, StopSignals() as stop, Board(console, overall) as board:

@@ -43,7 +43,9 @@ NOTES = (".paper", ".chosen", ".source.path")
 """Settings that explain and decide nothing: a run is continued though they have changed."""
 
 REPLICAS = "recipe.optimizer.replicas"
-"""The setting with which a run may be continued though it has changed."""
+"""A run may be continued with another number of them."""
+SEEDS = "seeds"
+"""A comparison may be continued with more of them."""
 
 
 def holds_run(path: Path) -> bool:
@@ -61,7 +63,10 @@ def differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
     return [
         f"{key}: {before.get(key)} there, {now.get(key)} now"
         for key in now | before
-        if before.get(key) != now.get(key) and key != REPLICAS and not key.endswith(NOTES)
+        if before.get(key) != now.get(key)
+        and key != REPLICAS
+        and not key.endswith(NOTES)
+        and not (key == SEEDS and set(before.get(key, ())) < set(now.get(key, ())))
     ]
 
 
@@ -149,7 +154,8 @@ class Claim:
         """
         if self.continues:
             before = read_json(self.path / CONFIG)
-            if flatten(before["settings"]).get(REPLICAS) != flatten(self.settings).get(REPLICAS):
+            there, here = flatten(before["settings"]), flatten(self.settings)
+            if any(there.get(key) != here.get(key) for key in (REPLICAS, SEEDS)):
                 write_json(self.path / CONFIG, {**before, "settings": self.settings})
             return
         if holds_run(self.path):

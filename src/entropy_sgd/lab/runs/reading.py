@@ -15,6 +15,8 @@ from entropy_sgd.lab.runs.claim import ASIDE
 from entropy_sgd.lab.runs.folder import CONFIG, METRICS, SUMMARY, read_summary
 from entropy_sgd.lab.runs.records import Record, Shape, flatten, number, read_json, require
 
+MOST = 5
+"""Folders that a message names."""
 SHAPE: Shape = {
     "settings": {
         "recipe": {"name": str, "metric": str, "network": str, "data": str, "optimizer": dict, "drops": dict},
@@ -82,6 +84,14 @@ def _config(path: Path) -> Record:
         )
     if not path.exists():
         raise LabError(f"{path} is not the folder of a run: it does not exist{hint(path)}")
+    if not path.is_dir():
+        raise LabError(f"{path} is not the folder of a run: it is a file")
+    if not (path / CONFIG).exists() and (
+        inside := sorted(entry.parent for entry in path.glob(f"*/{CONFIG}"))
+    ):
+        more = " …" if len(inside) > MOST else ""
+        named = " ".join(str(entry) for entry in inside[:MOST])
+        raise LabError(f"{path} is not the folder of a run, but holds some: name these: {named}{more}")
     config = read_json(path / CONFIG)
     require(path / CONFIG, config, {"settings": dict, "environment": dict})
     return config
