@@ -17,6 +17,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter
+from scipy import stats  # pyright: ignore[reportMissingTypeStubs]
 from tournament import taking_part
 from tournament_field import ENTRANTS, SHORT, TASKS
 
@@ -190,10 +191,33 @@ def flatness(name: str) -> str:
             else:
                 cells.append("".join(f"{value:.3g}" for value in values))
         lines.append(f"| {title} | {' | '.join(cells)} |")
+    lines += ["", orders(name, record)]
     absent = [title for title in (played(name) or record)["entrants"] if title not in record["entrants"]]
     if absent:
         lines += ["", f"Not measured: {'; '.join(absent)}."]
     return "\n".join(lines)
+
+
+def orders(name: str, record: dict[str, Any]) -> str:
+    """Whether flatter minima go with lower errors: rank correlations over the entrants."""
+    errors = {title: mean(tests(entry)) for title, entry in (played(name) or record)["entrants"].items()}
+    signs = {"largest eigenvalue": 1, "trace": 1, "local entropy": -1}
+    found: list[str] = []
+    shown = 0
+    for key, sign in signs.items():
+        pairs: list[tuple[float, float]] = []
+        for title, rows in record["entrants"].items():
+            there = [row for row in rows if row.get("training loss", math.inf) <= record["loss"]]
+            values = [sign * row[key] for row in there if row[key] is not None]
+            if values and errors.get(title, math.inf) < math.inf:
+                pairs.append((statistics.fmean(values), errors[title]))
+        shown = len(pairs)
+        correlation, p = map(float, stats.spearmanr(*zip(*pairs, strict=True)))  # pyright: ignore
+        found.append(f"{key} {correlation:+.2f} (p = {p:.2g})")
+    return (
+        f"Spearman's correlation between sharpness and test error over these {shown} entrants "
+        f"(+1 if the flattest have the lowest error): {', '.join(found)}."
+    )
 
 
 def swapped(name: str) -> dict[tuple[Any, ...], dict[str, dict[int, float]]]:

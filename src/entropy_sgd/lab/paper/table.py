@@ -49,7 +49,7 @@ def row(row: Row, standings: Mapping[str, Standing]) -> Table:
                     f"{part} {metrics.get(entry.recipe.metric).label}",
                     result(standing, part),
                     _seeds(standing),
-                    "" if standing.epochs is None else f"{standing.epochs:g}",
+                    "" if standing.epochs is None else f"{standing.epochs:.4g}",
                     "" if number is None else printed(number),
                     "" if number is None else f"{number.epochs:g}",
                     judgement(standing, number),
@@ -77,7 +77,7 @@ def table_1(standings: Mapping[str, Standing]) -> Table:
         for key in (line.ours, line.baseline):
             standing = standings[key]
             number = standing.entry.paper[0]
-            epochs = "" if standing.epochs is None else f"{standing.epochs:g}"
+            epochs = "" if standing.epochs is None else f"{standing.epochs:.4g}"
             cells += [result(standing, number.part), epochs, printed(number), f"{number.epochs:g}"]
         lines.append(tuple(cells))
     rest = ("epochs", "the paper", "its epochs")
