@@ -15,7 +15,7 @@ from begun import begun
 from entropy_sgd.lab import LabError, recipes
 from entropy_sgd.lab.cli import main
 from entropy_sgd.lab.runs import checkpoint
-from entropy_sgd.lab.runs.claim import ASIDE
+from entropy_sgd.lab.runs.claim import ASIDE, differences
 from entropy_sgd.lab.runs.folder import RunFolder, Settings
 
 DIGITS = Path(__file__).parents[2] / "data" / "lab-0.1.0" / "digits"
@@ -250,3 +250,12 @@ def test_a_typo_in_a_comparison_leaves_the_folder_to_the_corrected_command(tmp_p
         assert contents(out) == before
         assert main([*command, *fields, "seed=1", "--overwrite"]) == 2  # no field of a recipe
         assert contents(out) == before
+
+
+def test_only_more_seeds_are_no_difference():
+    def lines(before, now):
+        return differences({"seeds": before}, {"seeds": now})
+
+    assert lines([0, 1], [0, 1, 2]) == lines([1], [0, 1]) == []
+    for before, now in (([0, 1], [0]), ([0, 1], [0, 2]), (5, [0]), ([[0]], [0]), (None, [0])):
+        assert lines(before, now) == [f"seeds: {before} there, {now} now"]

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from entropy_sgd.lab import LabError
 from entropy_sgd.lab.runs import lock
@@ -66,8 +66,14 @@ def differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
         if before.get(key) != now.get(key)
         and key != REPLICAS
         and not key.endswith(NOTES)
-        and not (key == SEEDS and set(before.get(key, ())) < set(now.get(key, ())))
+        and not (key == SEEDS and _contains(now.get(key), before.get(key)))
     ]
+
+
+def _contains(seeds: Any, others: Any) -> bool:
+    """Whether the seeds include the others, which a damaged file may have as anything."""
+    both = isinstance(seeds, list) and isinstance(others, list)
+    return both and all(seed in seeds for seed in cast("list[Any]", others))
 
 
 class Claim:
