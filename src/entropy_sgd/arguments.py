@@ -46,12 +46,20 @@ def number(name: str, value: Any, low: float = 0.0, high: float = math.inf, *, b
         raise refuse(name, value, accepted)
 
 
-def learning_rate(name: str, value: Any) -> None:
-    """A non-negative number; torch also takes a tensor with one element, whose value it does not check."""
-    if not isinstance(value, Tensor):
-        number(name, value)
-    elif value.numel() != 1:
+def one_number(name: str, value: Any) -> None:
+    """A number, or a tensor with one element, which torch takes too."""
+    if isinstance(value, Tensor):
+        single = value.numel() == 1
+    else:
+        single = isinstance(value, Real) and not isinstance(value, bool)
+    if not single:
         raise refuse(name, value, "a number or a tensor with one element")
+
+
+def learning_rate(name: str, value: Any) -> None:
+    """A finite number that is not negative, or a tensor with one element that holds it."""
+    one_number(name, value)
+    number(name, value.item() if isinstance(value, Tensor) else value)
 
 
 def integer(name: str, value: Any, low: int, high: int | None = None) -> None:

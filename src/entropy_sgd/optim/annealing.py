@@ -14,6 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from entropy_sgd import arguments
+
 CHOICES = ("outer", "inner", "both")
 BASE = "entropy_base_lr"
 
@@ -21,6 +23,7 @@ BASE = "entropy_base_lr"
 def remember(group: dict[str, Any]) -> None:
     """The rate that the factor is relative to, in a group that has not got one yet."""
     if not group.get(BASE) and group.get("lr") is not None:  # a rate of 0 is nothing to be relative to
+        arguments.one_number("lr", group["lr"])
         group[BASE] = float(group["lr"])
 
 

@@ -122,7 +122,7 @@ class Bucket:
             step = state.get(STEP, 0)
             prepare_x(p, state)
             mean = prepare_mean(p, state, self.half, averaging)
-            age = state.get(AGE, 0) if keeping else step
+            age = state.get(AGE, step) if keeping else step
             for name in names:
                 made = None if name in state else cast(Any, rule).buffer(name, p)
                 prepare_buffer(p, state, name, made, self.half)

@@ -11,14 +11,17 @@ from torch import Tensor
 UNKNOWN = dict.fromkeys(("gamma", "x_minus_mu", "x_minus_x_prime", "gradient", "cosine"), math.nan)
 
 
-def measure(displacement_sq: Any, gradient_sq: Any, distance: Any, dot: Any) -> dict[str, float]:
+def measure(
+    displacement_sq: Any, gradient_sq: Any, distance: Any, dot: Any, *, steps: int
+) -> dict[str, float]:
     """The figures of a cycle, but for gamma; all arguments are numbers or tensors.
 
     Args:
         displacement_sq: |x - mu|^2.
         gradient_sq: |grad f(x)|^2.
-        distance: the mean of |x - x'|.
+        distance: the sum of |x - x'| over the steps.
         dot: the inner product of x - mu and grad f(x), perhaps an estimate; None if it is unknown.
+        steps: in the cycle.
     """
     measured = [displacement_sq, gradient_sq, distance, math.nan if dot is None else dot]
     tensors = [v for v in measured if isinstance(v, Tensor)]
@@ -33,7 +36,7 @@ def measure(displacement_sq: Any, gradient_sq: Any, distance: Any, dot: Any) -> 
     cosine = measured[3] / (displacement * gradient) if displacement * gradient > 0 else math.nan
     return {
         "x_minus_mu": displacement,
-        "x_minus_x_prime": measured[2],
+        "x_minus_x_prime": measured[2] / steps,
         "gradient": gradient,
         "cosine": max(-1.0, min(1.0, cosine)) if not math.isnan(cosine) else cosine,
     }

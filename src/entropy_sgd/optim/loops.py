@@ -235,8 +235,8 @@ class Loops(HeldWeights):
         common = self._common
         figures = {**UNKNOWN, "gamma": common["gamma"]}
         if self._measuring:
-            distance = common["distance"] / common["inner_step"]
-            figures |= measure(displacement_sq, common["gradient_sq"], distance, dot)
+            sums = displacement_sq, common["gradient_sq"], common["distance"], dot
+            figures |= measure(*sums, steps=common["inner_step"])
         common["diagnostics"] = figures if common["monitor"] else {**figures, "x_minus_x_prime": math.nan}
         return figures
 

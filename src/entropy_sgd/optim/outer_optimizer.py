@@ -15,6 +15,8 @@ from torch.optim import Optimizer
 from entropy_sgd.optim import sharding
 from entropy_sgd.optim.hosted import Hosted, Record
 
+MOMENTUM = "momentum_buffer"  # of torch's SGD
+
 
 class OuterOptimizer(Hosted):
     """A torch optimizer of class `kind` that steps on the local-entropy gradient."""
@@ -77,11 +79,14 @@ class OuterOptimizer(Hosted):
         chosen: bool | None = group["fused"]
         if chosen and any(p.is_cpu and p.dtype in (torch.bfloat16, torch.float16) for p in params):
             return False
+        state: dict[Any, Any] = self.optimizer.state
+        begun = {state.get(p, {}).get(MOMENTUM) is not None for p in params if p.grad is not None}
+        if len(begun) > 1:  # parameters that take part from a later cycle on: torch's fused SGD fails
+            return False
         if chosen is not None or group["foreach"] is not None:
             return chosen
         if inner is False:
             return False
-        state: dict[Any, Any] = self.optimizer.state
         return not sharding.any_distributed(params) and all(
             t.is_cpu and t.dtype in (torch.float32, torch.float64) and t.is_contiguous()
             for p in params

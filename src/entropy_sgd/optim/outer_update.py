@@ -18,12 +18,11 @@ from entropy_sgd.optim import angle, kernel, kernel_outer, sharding, triton_step
 from entropy_sgd.optim.bucket import Bucket, real, sum_of_squares
 from entropy_sgd.optim.descent import Descent
 from entropy_sgd.optim.exchange import exchange
-from entropy_sgd.optim.outer_optimizer import OuterOptimizer
+from entropy_sgd.optim.outer_optimizer import MOMENTUM, OuterOptimizer
 from entropy_sgd.optim.states import AWAY, MU, State, X, has_master
 
 Member = tuple[dict[str, Any], Tensor, State]  # group, parameter, state
 LaidOut = tuple[Bucket, kernel_outer.Ends]
-BUFFER = "momentum_buffer"
 
 
 def displacement(
@@ -149,7 +148,7 @@ def fused_sgd(
             triton_step.give_up(device, error)
             return None
         for state, buffer in zip(states, buffers, strict=bool(buffers)):
-            state[BUFFER] = buffer
+            state[MOMENTUM] = buffer
         total = total + (squares.sum() if isinstance(squares, Tensor) else sum(squares))
     return total
 
@@ -177,9 +176,9 @@ def _descent(outer: OuterOptimizer, group: dict[str, Any], gamma: float) -> Desc
 
 def _laid_out(outer: OuterOptimizer, bucket: Bucket, ends: kernel_outer.Ends, gamma: float) -> _Call | None:
     h = _descent(outer, bucket.group, gamma)
-    if h is None:
+    if h is None or (h.momentum != 0 and bucket.dtype.is_complex):  # the momenta are complex, the lists real
         return None
-    kept = [state.get(BUFFER) for state in bucket.states] if h.momentum != 0 else []
+    kept = [state.get(MOMENTUM) for state in bucket.states] if h.momentum != 0 else []
     if not _fit(bucket.params, kept):
         return None
     buffers = [torch.empty_like(x) if b is None else b for x, b in zip(bucket.x, kept, strict=False)]
@@ -199,7 +198,7 @@ def _call(outer: OuterOptimizer, members: list[Member], gamma: float) -> _Call |
         return None  # the kernel knows mu - x from mu by its dtype
     xs = [state[X] for state in states]
     means: list[Tensor] = [] if name is None else [state[name] for state in states]
-    kept = [state.get(BUFFER) for state in states] if h.momentum != 0 else []
+    kept = [state.get(MOMENTUM) for state in states] if h.momentum != 0 else []
     lists = [means] if means else []
     if kernel.serves(params, params, xs, lists):
         module, fits = kernel_outer, _fit(params, kept)

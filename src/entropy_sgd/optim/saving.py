@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from entropy_sgd import arguments
 from entropy_sgd.optim import angle, annealing, scoping
 from entropy_sgd.optim.loops import Loops
 from entropy_sgd.optim.options import COMMON_OPTIONS, complete_state_dict
@@ -55,11 +56,13 @@ class Saving(Loops):
         if self._gradient is not None:
             first[SKETCH] = angle.to_list(self._gradient)
         if self._common["inner_step"] > 0 and self._scheduled_since():
-            first[LAST_STEP] = self._scheduled
+            first[LAST_STEP] = [arguments.plain(options) for options in self._scheduled]
         for name, hosted in (("inner", self._inner), ("outer", self._outer)):
             rest = hosted.save(saved) if hosted is not None else {}
             if rest:
                 saved[name] = rest
+        for group in saved["param_groups"]:  # schedulers and users put numbers of numpy there
+            group.update(arguments.plain(group))
         for hook in after:
             changed = hook(self, saved)
             saved = saved if changed is None else changed
@@ -126,7 +129,8 @@ class Saving(Loops):
         self._steady = None
         self._watch.forget()
         self._watch.learned(p for p in self._taking_part() if isinstance(p, torch.nn.Parameter))
-        self._loaded, self._scheduled = True, self._common.pop(LAST_STEP, [])
+        now = [scheduled(group) for group in self.param_groups]
+        self._loaded, self._scheduled = True, self._common.pop(LAST_STEP, now)
         before, now = self._common.pop(SCHEDULE, None), scoping.description(self._schedule)
         if None not in (before, now) and before != now:
             self._warn_once(
