@@ -60,6 +60,10 @@ OPTIMIZERS: dict[str, Callable[[Params, float], Any]] = {
     "keep, inner, alpha=0.25, lr=1.15": lambda ps, rate: EntropySGD(
         ps, lr=1.15, alpha=0.25, **KEPT, **inner(rate)
     ),
+    "keep, inner, alpha=0.9": lambda ps, rate: EntropySGD(ps, alpha=0.9, **KEPT, **inner(rate)),
+    "keep, inner, alpha=0.75, lr=1.017": lambda ps, rate: EntropySGD(
+        ps, lr=1.017, alpha=0.75, **KEPT, **inner(rate)
+    ),
     "keep, inner, alpha=0.25, L=5": lambda ps, rate: EntropySGD(ps, alpha=0.25, L=5, **KEPT, **inner(rate)),
     "keep, both, alpha=0.1": lambda ps, rate: EntropySGD(
         ps, alpha=0.1, inner_state="keep", anneal="both", **inner(rate)
