@@ -48,12 +48,12 @@ def number(name: str, value: Any, low: float = 0.0, high: float = math.inf, *, b
 
 def one_number(name: str, value: Any) -> None:
     """A number, or a tensor with one element, which torch takes too."""
+    accepted = "a number or a tensor with one element"
     if isinstance(value, Tensor):
-        single = value.numel() == 1
-    else:
-        single = isinstance(value, Real) and not isinstance(value, bool)
-    if not single:
-        raise refuse(name, value, "a number or a tensor with one element")
+        if value.numel() != 1:
+            raise refuse(name, value, accepted)
+    elif isinstance(value, bool) or not isinstance(value, Real):
+        raise refuse(name, value, accepted)
 
 
 def learning_rate(name: str, value: Any) -> None:
