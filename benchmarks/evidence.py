@@ -33,6 +33,8 @@ WORKS = 1.2
 FRESH = 10
 """Choices were made on runs with lower seeds, but for one that docs/evidence.md names."""
 DEFAULTS = "Entropy-SGD, defaults"
+ENOUGH = 8
+"""Entrants for a rank correlation."""
 SEVERAL = 4
 """Where more optimizers than these were tried, they are in the table of settings."""
 
@@ -191,7 +193,8 @@ def flatness(name: str) -> str:
             else:
                 cells.append("".join(f"{value:.3g}" for value in values))
         lines.append(f"| {title} | {' | '.join(cells)} |")
-    lines += ["", orders(name, record)]
+    if len(record["entrants"]) >= ENOUGH:
+        lines += ["", orders(name, record)]
     absent = [title for title in (played(name) or record)["entrants"] if title not in record["entrants"]]
     if absent:
         lines += ["", f"Not measured: {'; '.join(absent)}."]
