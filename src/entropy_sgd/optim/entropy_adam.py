@@ -131,8 +131,8 @@ class EntropyAdam(LocalEntropy):
                 "rate",
                 f"EntropyAdam: lr={rate:g} is the rate of the outer Adam, which makes one step in L={cycle} "
                 f"gradients: x moves about as fast as with Adam at {rate / cycle:.2g}. To move as fast as "
-                f"with Adam at {rate:g}: EntropyAdam(params, lr={rate * cycle:g}, inner_lr=0.1). (An explicit "
-                "inner_lr silences this warning.)",
+                f"with Adam at {rate:g}: EntropyAdam(params, lr={rate * cycle:g}, inner_lr=0.1). (An "
+                "explicit inner_lr silences this warning.)",
             )
 
     @classmethod
