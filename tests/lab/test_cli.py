@@ -197,9 +197,10 @@ def test_missing_data_are_named_with_the_command_that_gets_them(capsys, tmp_path
 def test_training_reporting_and_resuming(capsys, tmp_path):
     small = ["--train-limit", 64, "--batch-size", 16, "--epochs", 1]
     run = tmp_path / "run"
-    code, text = call(capsys, "train", "demo/sgd", "--out", run, "--optimizer.lr", 0.05, "--seed", 4, *small)
+    rate = ["--optimizer.lr", 0.05, "--seed", 4]
+    code, text = call(capsys, "train", "demo/sgd", "--out", run, "--resume", *rate, *small)
     assert code == 0
-    assert str(run) in text
+    assert f"note: {run} does not exist: there is nothing to resume" in text
     config = json.loads((run / "config.json").read_text())["settings"]
     assert (config["recipe"]["optimizer"]["lr"], config["seed"]) == (0.05, 4)
     code, text = call(capsys, "train", "demo/sgd", "--out", run, *small)
