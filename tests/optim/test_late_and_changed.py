@@ -166,3 +166,36 @@ def test_numbers_of_numpy_put_into_a_group_are_saved_as_plain_ones(name):
 def test_rates_that_are_none(make, message):
     with pytest.raises(ValueError, match=message):
         make(nn.Parameter(torch.ones(2)))
+
+
+def frozen_for_a_step(p, step):
+    p.requires_grad_(step != 2)
+    p.grad = None if step == 2 else p.grad
+
+
+def written(p, step):
+    if step == 2:
+        with torch.no_grad():
+            p.zero_()
+
+
+@pytest.mark.filterwarnings("ignore:1 parameters were changed from outside")
+@pytest.mark.parametrize("change", [frozen_for_a_step, written])
+@pytest.mark.parametrize("fused", [None, False])
+def test_a_gradient_at_x_is_not_counted_twice(change, fused):
+    """A parameter that begins the cycle anew has another x: there is no one |grad f(x)| in that cycle."""
+    a, b = nn.Parameter(torch.ones(3)), nn.Parameter(torch.ones(3))
+    schedule = scoping.MatchGradient(initial=0.5)
+    optimizer = EntropySGD([a, b], L=4, gamma=schedule, monitor=True, noise=0.0, fused=fused)
+    figures = []
+    for step in range(12):
+        a.grad, b.grad = torch.ones(3), torch.ones(3)
+        change(b, step)
+        optimizer.step()
+        figures.append(optimizer.diagnostics())
+    assert figures[3]["x_minus_mu"] > 0
+    assert np.isnan(figures[3]["gradient"])
+    assert np.isnan(figures[3]["cosine"])
+    assert figures[7]["gamma"] == 0.5
+    assert figures[7]["gradient"] == pytest.approx(6**0.5)
+    assert figures[11]["gamma"] != 0.5

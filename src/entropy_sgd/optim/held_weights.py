@@ -6,6 +6,7 @@ freeze or convert in the meantime are noticed before the next operation (watch.p
 
 from __future__ import annotations
 
+import math
 import sys
 import warnings
 from typing import Any
@@ -169,10 +170,12 @@ class HeldWeights(Optimizer):
     def _notice(self, *, release: bool = True) -> None:
         """Handles parameters that someone else has frozen, converted or written since the last operation.
 
-        With `release`, frozen ones leave the cycle.
+        With `release`, frozen ones leave the cycle. The gradient at x is that of all who were in the cycle at
+        its start; if any of them leaves it or begins it anew, the cycle has no such figure.
         """
         if self._loaded:
             self._notice_modes()
+        inside = len(self._taking_part())
         members = {p for group in self.param_groups for p in group["params"]}
         for p, state in self._states():
             if p not in members and state.get(STEP, 0) > 0:  # taken out of its group: as if frozen
@@ -189,6 +192,8 @@ class HeldWeights(Optimizer):
                 "Call restart() after such a change to do the same without this warning",
             )
             self._start_over(written)
+        if len(self._taking_part()) < inside:
+            self._common["gradient_sq"] = math.nan
 
     def _notice_modes(self) -> None:
         """After a load: model and optimizer must have been saved in the same mode."""

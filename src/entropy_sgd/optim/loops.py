@@ -263,6 +263,7 @@ class Loops(HeldWeights):
             `gamma`; `x_minus_mu`: ‖x - mu‖; `x_minus_x_prime`: the mean of ‖x - x'‖ over the cycle;
             `gradient`: ‖grad f(x)‖, on the first mini-batch; `cosine` of the angle between x - mu and
             grad f(x), which the paper monitors (Section 5.4): exact up to 4,096 parameters, beyond that with
-            a standard error of 0.016 to 0.022, independent from cycle to cycle (optim/sketch.py).
+            a standard error of 0.016 to 0.022, independent from cycle to cycle (optim/sketch.py). `gradient`
+            and `cosine` are NaN if a parameter has left the cycle, or begun it anew.
         """
         return dict(self._common["diagnostics"])
