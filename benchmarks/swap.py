@@ -44,7 +44,8 @@ OPTIMIZERS: dict[str, Callable[[Params, float], Any]] = {
     "SGD": lambda ps, rate: torch.optim.SGD(ps, **sgd(rate)),
     "SGD + EMA": lambda ps, rate: torch.optim.SGD(ps, **sgd(rate)),
     "reset": lambda ps, rate: EntropySGD(ps, inner_state="reset", anneal="outer", alpha=0.75, **inner(rate)),
-    "defaults (keep, inner, alpha=0.75)": lambda ps, rate: EntropySGD(ps, alpha=0.75, **KEPT, **inner(rate)),
+    "defaults (keep, inner, alpha=0.9)": lambda ps, rate: EntropySGD(ps, alpha=0.9, **KEPT, **inner(rate)),
+    "keep, inner, alpha=0.75": lambda ps, rate: EntropySGD(ps, alpha=0.75, **KEPT, **inner(rate)),
     "keep, inner, alpha=0.1": lambda ps, rate: EntropySGD(ps, alpha=0.1, **KEPT, **inner(rate)),
     "keep, inner, alpha=0.25": lambda ps, rate: EntropySGD(ps, alpha=0.25, **KEPT, **inner(rate)),
     "keep, inner, alpha=0.25, lr=1.18": lambda ps, rate: EntropySGD(
@@ -54,13 +55,12 @@ OPTIMIZERS: dict[str, Callable[[Params, float], Any]] = {
     "keep, inner, alpha=0.5, lr=1.05": lambda ps, rate: EntropySGD(
         ps, lr=1.0526, alpha=0.5, **KEPT, **inner(rate)
     ),
-    "defaults, gamma=0, noise=0": lambda ps, rate: EntropySGD(
+    "keep, inner, alpha=0.75, gamma=0, noise=0": lambda ps, rate: EntropySGD(
         ps, gamma=0.0, noise=0.0, alpha=0.75, **KEPT, **inner(rate)
     ),
     "keep, inner, alpha=0.25, lr=1.15": lambda ps, rate: EntropySGD(
         ps, lr=1.15, alpha=0.25, **KEPT, **inner(rate)
     ),
-    "keep, inner, alpha=0.9": lambda ps, rate: EntropySGD(ps, alpha=0.9, **KEPT, **inner(rate)),
     "keep, inner, alpha=0.75, lr=1.017": lambda ps, rate: EntropySGD(
         ps, lr=1.017, alpha=0.75, **KEPT, **inner(rate)
     ),

@@ -100,7 +100,8 @@ ENTRANTS: dict[str, Entrant] = {
     "Entropy-SGD, kept, alpha 0.25, lr 1.18": Entrant(
         "entropy-sgd", INNER, {**SIMPLE, "alpha": 0.25, "lr": 1.1758}, later=True
     ),
-    "Entropy-SGD, defaults": Entrant("entropy-sgd", INNER, SIMPLE, later=True),
+    "Entropy-SGD, kept, alpha 0.75": Entrant("entropy-sgd", INNER, SIMPLE, later=True),
+    "Entropy-SGD, defaults": Entrant("entropy-sgd", INNER, {**SIMPLE, "alpha": 0.9}, later=True),
 }
 
 
@@ -134,6 +135,7 @@ TEXT: dict[str, Mapping[str, Search]] = {
     "SGD": {"lr": FAST},
     "Entropy-Adam": {"inner_lr": FAST},
     "Entropy-SGD, kept": {"inner_lr": FAST},
+    "Entropy-SGD, kept, alpha 0.75": {"inner_lr": FAST},
     "Entropy-SGD, defaults": {"inner_lr": FAST},
 }
 SHORT = ("mnistfc-tenth", "mnistfc", "lenet", "mnistfc-wrong-labels")

@@ -127,14 +127,14 @@ def test_what_follows_from_an_outer_momentum():
     """The call as the paper has it is the paper's algorithm; an argument that is given counts."""
     weights = [nn.Parameter(torch.ones(2))]
 
-    def options(**given) -> tuple[str, str]:
+    def options(**given) -> tuple[str, str, float]:
         (group,) = EntropySGD(weights, **given).param_groups
-        return group["inner_state"], group["anneal"]
+        return group["inner_state"], group["anneal"], group["alpha"]
 
-    assert options() == ("keep", "inner")
-    assert options(momentum=0.9) == ("reset", "outer")
-    assert options(momentum=0.9, inner_state="keep", anneal="both") == ("keep", "both")
-    assert options(inner_state="reset", anneal="outer") == ("reset", "outer")
+    assert options() == ("keep", "inner", 0.9)
+    assert options(momentum=0.9) == ("reset", "outer", 0.75)
+    assert options(momentum=0.9, inner_state="keep", anneal="both", alpha=0.5) == ("keep", "both", 0.5)
+    assert options(inner_state="reset", anneal="outer", alpha=0.75) == ("reset", "outer", 0.75)
 
 
 @pytest.mark.parametrize(("name", "kind"), [("entropy-sgd", EntropySGD), ("entropy-adam", EntropyAdam)])

@@ -31,15 +31,16 @@ PAPER: dict[str, Any] = {
 }
 """Of Section 5.2, but for the noise, which is Section 5.3's (5.2 has 1e-3), and the momentum of 0.9 that
 Section 5.4.2 names for convolutional networks."""
+PLAIN: dict[str, Any] = {"inner_state": "keep", "anneal": "inner", "alpha": 0.9}
+"""Without an outer momentum. mu lags (1 - alpha) / alpha steps behind a steady x', which each cycle loses: a
+ninth of a step; a third, with the paper's alpha, costs 1 % of the error where the rate is low for the length of
+the run (docs/evidence.md)."""
 
 
-def _by_momentum(momentum: float) -> dict[str, str]:
+def _by_momentum(momentum: float) -> dict[str, Any]:
     """With an outer momentum the paper's way, without one what trains as SGD does."""
-    return (
-        {"inner_state": "reset", "anneal": "outer"}
-        if momentum
-        else {"inner_state": "keep", "anneal": "inner"}
-    )
+    names = ("inner_state", "anneal", "alpha")
+    return {name: PAPER[name] for name in names} if momentum else PLAIN
 
 
 class EntropySGD(LocalEntropy):
@@ -68,7 +69,8 @@ class EntropySGD(LocalEntropy):
         inner_nesterov: Nesterov's form of it.
         gamma: the scope: a number or a schedule of `entropy_sgd.scoping`.
         noise: thermal noise epsilon.
-        alpha: weight of the newest sample in the average mu.
+        alpha: weight of the newest sample in the average mu. By default 0.9; the paper's 0.75 with a
+            `momentum`.
         scale_by_gamma: update with gamma (x - mu), as line 7 is printed, instead of x - mu.
         seed: of the thermal noise.
         inner: `"sgd"`, `"adam"`, `"sghmc"`, `"sgnht"`, or the class of a torch optimizer.
@@ -100,7 +102,7 @@ class EntropySGD(LocalEntropy):
         inner_nesterov: bool = True,
         gamma: float | scoping.Schedule = GAMMA,
         noise: float = 1e-4,
-        alpha: float = 0.75,
+        alpha: float | None = None,
         scale_by_gamma: bool = False,
         seed: int = 0,
         *,
@@ -116,7 +118,7 @@ class EntropySGD(LocalEntropy):
         state_dtype: torch.dtype | None = None,
         anneal: str | None = None,
     ) -> None:
-        given = {"inner_state": inner_state, "anneal": anneal}
+        given = {"inner_state": inner_state, "anneal": anneal, "alpha": alpha}
         self._follow = [name for name, value in given.items() if value is None]
         self._own = {"lr": lr, "momentum": momentum, "nesterov": nesterov}
         chosen = {**_by_momentum(momentum), **{k: v for k, v in given.items() if v is not None}}
@@ -136,7 +138,7 @@ class EntropySGD(LocalEntropy):
             inner_eps=inner_eps,
             weight_decay=weight_decay,
             noise=noise,
-            alpha=alpha,
+            alpha=chosen["alpha"],
             scale_by_gamma=scale_by_gamma,
             seed=seed,
             maximize=maximize,

@@ -44,7 +44,7 @@ class EntropySGD(AroundAlgorithm1[EntropySGDOptions]):
 
     def defaults(self, hints: Hints) -> EntropySGDOptions:
         """Those of the class `entropy_sgd.EntropySGD`, not of the paper."""
-        own = {"lr": 1.0, "momentum": 0.0, "inner_state": "keep", "anneal": "inner"}
+        own = {"lr": 1.0, "momentum": 0.0, "inner_state": "keep", "anneal": "inner", "alpha": 0.9}
         return EntropySGDOptions(**own, **inner_defaults(hints))
 
     def build(self, options: EntropySGDOptions, model: nn.Module, *, seed: int, steps: int) -> Any:
