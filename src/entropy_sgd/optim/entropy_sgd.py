@@ -32,9 +32,9 @@ PAPER: dict[str, Any] = {
 """Of Section 5.2, but for the noise, which is Section 5.3's (5.2 has 1e-3), and the momentum of 0.9 that
 Section 5.4.2 names for convolutional networks."""
 PLAIN: dict[str, Any] = {"inner_state": "keep", "anneal": "inner", "alpha": 0.9}
-"""Without an outer momentum. mu lags (1 - alpha) / alpha steps behind a steady x', which each cycle loses: a
-ninth of a step; a third, with the paper's alpha, costs 1 % of the error where the rate is low for the length of
-the run (docs/evidence.md)."""
+"""Without an outer momentum. mu lags (1 - alpha) / alpha steps behind a steady x', and each cycle loses
+these: a ninth of a step. A third, with the paper's alpha, costs 1 % of the error where the rate is low for
+the length of the run (docs/evidence.md)."""
 
 
 def _by_momentum(momentum: float) -> dict[str, Any]:
