@@ -10,13 +10,18 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from evidence_swap import averages, defaults, settings
+from evidence_swap import averages, pairs, settings
 from evidence_tournament import curves, flatness, played, same_settings, sensitivity, standings, tournament
 from tournament_field import TASKS
 
 ROOT = Path(__file__).parents[1]
 PAGE, README = ROOT / "docs" / "evidence.md", ROOT / "README.md"
 END = "<!-- end -->"
+# file, baseline, the defaults there, and what their column is called
+SWAPS = (
+    ("swap", "SGD", "defaults (keep, inner, alpha=0.9)", "EntropySGD"),
+    ("swap_adam", "Adam", "EntropyAdam, defaults (reset, lr=0.003, L=3)", "EntropyAdam"),
+)
 
 
 def sections() -> dict[str, str]:
@@ -24,13 +29,17 @@ def sections() -> dict[str, str]:
     found = {"<!-- ranks -->": standings()}
     found |= {f"<!-- tournament {name} -->": tournament(name) for name in TASKS}
     found |= {f"<!-- flatness {name} -->": flatness(name) for name in TASKS}
-    for name, baseline, optimizer in (("swap", "SGD", "EntropySGD"), ("swap_adam", "Adam", "EntropyAdam")):
+    for name, baseline, ours, shown in SWAPS:
         found[f"<!-- {name}, settings -->"] = settings(name, baseline)
         drawn = f"<!-- from results/bench/{name}.json: python benchmarks/evidence.py -->"
-        found[drawn] = defaults(name, baseline, optimizer)
-    found["<!-- swap, averages -->"] = averages()
+        found[drawn] = pairs(name, baseline, ours, (baseline, shown))
+    found["<!-- swap, averages -->"] = averages("swap")
+    found["<!-- swap_lag -->"] = averages("swap_lag")
     found["<!-- same settings -->"] = same_settings()
-    found["<!-- swap_ablation -->"] = defaults("swap_ablation", "defaults, gamma=0, noise=0", "defaults")
+    kept = "keep, inner, alpha=0.75"
+    found["<!-- swap_ablation -->"] = pairs(
+        "swap_ablation", f"{kept}, gamma=0, noise=0", kept, ("γ = 0, ε = 0", "with γ and ε")
+    )
     return found
 
 

@@ -2,8 +2,8 @@
 
 Schedulers, checkpoints and sharding find one list of groups and one state, those of the owner. There an
 option or an entry of the state has a public name, which keeps it apart from the owner's. While the hosted
-optimizer works it is lent groups and a state that hold its own options and entries alone, under their own
-names; what it leaves in them goes back to the owner. So any optimizer can be hosted, unchanged.
+optimizer runs, it sees groups and a state with only its own options and entries, under their own names; its
+changes then go back to the owner. So any optimizer can be hosted, unchanged.
 """
 
 from __future__ import annotations

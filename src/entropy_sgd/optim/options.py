@@ -82,7 +82,7 @@ def check_group(group: dict[str, Any], hosted: str | None) -> None:
 
 
 def check_state_dtype(group: dict[str, Any]) -> None:
-    """States of 16 bits are real, and those of 32 belong to weights of as many or of bfloat16."""
+    """bfloat16 states need real parameters; float32 states need parameters of float32 or bfloat16."""
     if group["state_dtype"] is torch.bfloat16 and any(p.is_complex() for p in group["params"]):
         raise arguments.ArgumentError("state_dtype=torch.bfloat16 is for real parameters, got complex ones")
     others = {p.dtype for p in group["params"]} - {torch.float32, torch.bfloat16}

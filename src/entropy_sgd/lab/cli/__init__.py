@@ -21,19 +21,19 @@ COMMANDS = {
     "demo": ("compare", "SGD, Adam, Entropy-SGD on real digits, offline, in a few minutes"),
     "train": ("train", "train one network by one method: train lenet --method sam"),
     "compare": ("compare", "several methods and seeds at equal budgets: compare lenet"),
-    "tune": ("tune", "the best settings of several methods, fairly: tune lenet"),
+    "tune": ("tune", "tune several methods with equal trials: tune lenet"),
     "report": ("report", "one HTML page from the folders of runs"),
     "data": ("data", "list, fetch or verify the data"),
     "spectrum": (
         "landscape",
-        "eigenvalues of the Hessian or the Fisher diagonal, of runs",
+        "Hessian eigenvalues or the Fisher diagonal of runs",
     ),
     "local-entropy": ("landscape", "local entropy at the weights of runs"),
     "landscape": ("landscape", "pictures of the loss: between two runs, or around each"),
-    "flatness": ("landscape", "spectra and local entropies by recipe, over seeds"),
+    "flatness": ("landscape", "compare spectra and local entropies of recipes over seeds"),
     "figures": ("landscape", "the paper's Fig. 1 and Fig. 3 from measured spectra"),
     "paper": ("paper", "the paper's table and figures next to our runs"),
-    "completion": ("completion", "completion with TAB, for bash, zsh and fish"),
+    "completion": ("completion", "shell completion for bash, zsh and fish"),
     "valley": ("report", "draw local entropy on the valleys of the paper's Fig. 2"),
 }
 """The module of each command, which has a function of its name, and what it does."""

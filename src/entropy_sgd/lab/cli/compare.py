@@ -25,7 +25,7 @@ class Compare:
     """Methods to compare, the baseline first; by default those with a recipe of their own, or
     sgd, adam and entropy-sgd on your own file."""
     seeds: Annotated[tuple[int, ...], several("SEED …")] = (0, 1, 2)
-    """Seeds: all methods get the same initial weights and order of the data from each."""
+    """Seeds; each gives all methods the same initial weights and order of the data."""
     budget: float | None = None
     """Effective epochs for each run, into which drops and scoping are squeezed; by default the baseline's."""
     set: Annotated[tuple[str, ...], several("[METHOD:]FIELD=VALUE …")] = ()
@@ -63,7 +63,7 @@ class Demo:
     """
 
     out: Path = Path("runs/demo")
-    """Folder of the comparison and its report; a demonstration stopped there is continued."""
+    """Folder of the comparison and its report; an interrupted demo there is continued."""
     overwrite: bool = False
     """Start over."""
 

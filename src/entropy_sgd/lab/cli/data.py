@@ -30,7 +30,7 @@ class List:
 
 @dataclass(frozen=True)
 class Fetch:
-    """Download data, check their SHA-256 and overwrite nothing."""
+    """Download data and check their SHA-256; nothing is overwritten."""
 
     names: Annotated[tuple[str, ...], tyro.conf.Positional, some("NAME")]
     """Names from `entropy-sgd data list`."""
@@ -40,7 +40,7 @@ class Fetch:
 
 @dataclass(frozen=True)
 class Verify:
-    """Check the files against the SHA-256 of those that were published."""
+    """Check the files against the published SHA-256."""
 
     names: Annotated[tuple[str, ...], tyro.conf.Positional, several("[NAME …]")] = ()
     """Names from `entropy-sgd data list`; by default all that are present."""

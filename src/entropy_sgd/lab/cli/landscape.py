@@ -28,7 +28,7 @@ class Spectra:
     out: Path = Path("runs/spectra")
     """Folder for the files; for a single run also a file's name, ending in .json."""
     checkpoint: Path | None = None
-    """File for finished rows of an exact Hessian, about half the matrix's size, to go on from if stopped."""
+    """File that keeps the finished rows of an exact Hessian, to resume from; about half the matrix's size."""
     overwrite: bool = False
     """Measure again what has been measured already."""
     data_dir: Path | None = None

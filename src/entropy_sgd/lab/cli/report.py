@@ -24,8 +24,8 @@ class Report:
     out: Path = Path("report")
     """Folder for report.html and its figures; or a file's name, ending in .html, for the page alone."""
     measured: Annotated[tuple[Path, ...], several("FILE …")] = ()
-    """Files, or folders of files, that spectrum, local-entropy and landscape wrote of these runs; those in a
-    folder `measured` of the runs or comparisons are shown anyway."""
+    """Files, or folders of files, that spectrum, local-entropy and landscape wrote for these runs; a folder
+    `measured` inside a run or comparison is always read."""
 
 
 @dataclass(frozen=True)

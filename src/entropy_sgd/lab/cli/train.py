@@ -26,14 +26,15 @@ class Train:
     seed: int = 0
     """Decides initial weights, order of the data, dropout and thermal noise."""
     budget: float | None = None
-    """Effective epochs into which the whole recipe is squeezed, drops and scoping included (--epochs only
-    cuts)."""
+    """Fit the whole recipe, drops and scoping included, into this many effective epochs (--epochs only cuts it
+    short)."""
     replicas: int | None = None
-    """Processes to train in, for a method that has replicas; under torchrun, those that it has started."""
+    """Number of replicas, one process each, for a method that has them; under torchrun, the processes it
+    started."""
     final: bool = False
     """Train on all the training data, nothing held out, and read the test set once, at the end."""
     resume: bool = False
-    """Continue the run in the folder, to the same bits; starts it if there is none."""
+    """Continue the run in the folder, bit for bit; start one if there is none."""
     overwrite: bool = False
     """Replace the run in the folder."""
     data_dir: Path | None = None
@@ -43,7 +44,7 @@ class Train:
     checkpoint_seconds: float = 30.0
     """Seconds between checkpoints, more if saving takes long; 0: after every step."""
     keep_weights: int = 0
-    """How many times along the run the judged weights are kept, in half precision, for
+    """Number of points along the run at which to keep the evaluated weights, in half precision, for
     `entropy-sgd landscape --on trajectory`."""
 
     def __post_init__(self) -> None:

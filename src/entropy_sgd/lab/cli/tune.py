@@ -20,7 +20,7 @@ from entropy_sgd.lab.metrics import LESS_IS_BETTER
 class Tune:
     """Search for the best settings of several methods, with the same number of trials and gradients for each.
 
-    What is searched, momenta and betas included, is written in the methods' files; --search changes it.
+    Each method's file defines what is searched, momenta and betas included; --search changes it.
     Trials are judged on validation data; those that diverge are kept as results. tune.json has every trial;
     --resume continues a search that was stopped, with the same trials.
     """
@@ -38,16 +38,16 @@ class Tune:
     within: float = 1.2
     """A learning rate works if its result is within this factor of the best."""
     maximize: bool = False
-    """More of the metric is better; a metric of your own needs this or --minimize."""
+    """Higher is better; a metric of your own needs this or --minimize."""
     minimize: bool = False
-    """Less of the metric is better, as of error, loss, perplexity and nats."""
+    """Lower is better, as for error, loss, perplexity and nats."""
     sampler: Literal["sobol", "random", "tpe"] = "sobol"
-    """How Optuna draws: quasi-random, random, or learning from the trials before."""
+    """How Optuna draws: quasi-random, random, or learning from earlier trials."""
     sampler_seed: int = 0
     """Decides what is drawn."""
     search: Annotated[tuple[str, ...], several("[METHOD:]OPTION=LOW..HIGH …")] = ()
-    """Other ranges, for all methods that search the option or for one: sgd:lr=0.01..10 inner-lr=0.01..1. With
-    commas, values to choose from: L=5,20. One value is not searched: sgd:momentum=0.9. (lr and momentum of
+    """Other ranges, for all methods that search the option or for one: sgd:lr=0.01..10 inner-lr=0.01..1. Commas
+    list values to choose from: L=5,20. A single value fixes the option: sgd:momentum=0.9. (lr and momentum of
     the entropic methods are those of the outer loop.)"""
     set: Annotated[tuple[str, ...], several("[METHOD:]FIELD=VALUE …")] = ()
     """Fields of all recipes, or of one method's, to change: data=digits batch-size=64"""

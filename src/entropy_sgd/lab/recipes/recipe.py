@@ -121,7 +121,7 @@ class Recipe:
     """Text only: the loss of a batch is summed over its time steps (averaged over its sequences), not
     averaged."""
     clip_norm: float | None = None
-    """Norm to which longer gradients are shortened; None: never."""
+    """Clip gradients to this norm; None: no clipping."""
     stop_at_loss: float | None = None
     """Stop at the first evaluation at which the training loss, at the outer weights, is at or below this;
     None: never."""
@@ -138,7 +138,7 @@ class Recipe:
     """The channels of a pixel lie side by side in memory; no effect on networks without convolutions. For
     speed: it changes the rounding, and the order in which dropout draws."""
     compile: bool = False
-    """Train through `torch.compile`, which needs a C++ compiler and up to a minute; LSTMs stay as they
+    """Train through `torch.compile`, which needs a C++ compiler and takes longer to start; LSTMs stay as they
     are. For speed: it changes the rounding, and what dropout draws."""
     source: Annotated[Source | None, tyro.conf.Fixed] = None
     """The user's own experiment; None: a network and data of the paper's."""
