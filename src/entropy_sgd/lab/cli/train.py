@@ -26,8 +26,8 @@ class Train:
     seed: int = 0
     """Decides initial weights, order of the data, dropout and thermal noise."""
     budget: float | None = None
-    """Fit the whole recipe, drops and scoping included, into this many effective epochs (--epochs only cuts it
-    short)."""
+    """Fit the whole recipe, drops and scoping included, into this many effective epochs (--epochs only cuts
+    it short)."""
     replicas: int | None = None
     """Number of replicas, one process each, for a method that has them; under torchrun, the processes it
     started."""

@@ -46,9 +46,9 @@ class Tune:
     sampler_seed: int = 0
     """Decides what is drawn."""
     search: Annotated[tuple[str, ...], several("[METHOD:]OPTION=LOW..HIGH …")] = ()
-    """Other ranges, for all methods that search the option or for one: sgd:lr=0.01..10 inner-lr=0.01..1. Commas
-    list values to choose from: L=5,20. A single value fixes the option: sgd:momentum=0.9. (lr and momentum of
-    the entropic methods are those of the outer loop.)"""
+    """Other ranges, for all methods that search the option or for one: sgd:lr=0.01..10 inner-lr=0.01..1.
+    Commas list values to choose from: L=5,20. A single value fixes the option: sgd:momentum=0.9. (lr and
+    momentum of the entropic methods are those of the outer loop.)"""
     set: Annotated[tuple[str, ...], several("[METHOD:]FIELD=VALUE …")] = ()
     """Fields of all recipes, or of one method's, to change: data=digits batch-size=64"""
     out: Path | None = None

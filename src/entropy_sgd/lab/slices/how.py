@@ -22,7 +22,8 @@ class Slice:
     points: int | None = None
     """Positions along each direction: 51 on a line, 21 on planes, if not given."""
     radius: float = 1.0
-    """Half the width of a plane of random directions: at 1, each filter moves by its own norm at the edges."""
+    """Half the width of a plane of random directions: at 1, each filter moves by its own norm at the
+    edges."""
     samples: int = 1024
     """Training samples (images, or stretches of text), evenly spaced, for the loss."""
     batch: int = 256
