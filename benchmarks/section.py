@@ -48,8 +48,8 @@ def text(measured: dict[str, Any]) -> str:
     lines += [
         "",
         "Each number is the median over rounds of the ratio within a round. Steps are timed in turns with "
-        "the other optimizers', whole cycles back to back; then SGD's three arrays fit the processor's cache on "
-        "larger networks than the five of a Langevin step.",
+        "the other optimizers', whole cycles back to back; then SGD's three arrays fit the processor's cache "
+        "on larger networks than the five of a Langevin step.",
         "",
         "Optimizer memory in bytes per float32 parameter, measured as growth of the process:",
         "",
