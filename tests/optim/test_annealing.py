@@ -151,15 +151,60 @@ def test_refuses_other_words():
         EntropySGD([problem()[0]], anneal="none")
 
 
-def test_a_rate_of_zero_at_first_is_nothing_to_be_relative_to():
-    """A warm-up by hand: built with 0, then raised."""
+@pytest.mark.parametrize("anneal", ["inner", "both"])
+def test_a_rate_of_zero_at_first(anneal):
+    """A warm-up by hand: built with 0, then raised to 1, as if it had been built with 1."""
     p, gradients = problem()
     q, _ = problem()
-    optimizer = EntropySGD([p], lr=0.0, inner_lr=0.2, L=3, anneal="inner")
+    zero = EntropySGD([p], lr=0.0, inner_lr=0.2, L=3, anneal=anneal)
+    one = EntropySGD([q], lr=1.0, inner_lr=0.2, L=3, anneal=anneal)
+    for i, gradient in enumerate(gradients):
+        for optimizer, weights in ((zero, p), (one, q)):
+            optimizer.param_groups[0]["lr"] = min(1.0, i / 4)
+            weights.grad = gradient.clone()
+            optimizer.step()
+    assert torch.equal(p, q)
+
+
+def test_around_another_optimizer_the_first_rate_above_zero_counts():
+    """Nobody knows what its rate would be."""
+    p, gradients = problem()
+    q, _ = problem()
+    optimizer = LocalEntropy([p], torch.optim.SGD, {"lr": 0.0}, inner_lr=0.2, L=3, anneal="inner")
     optimizer.param_groups[0]["lr"] = 0.5
     train(optimizer, p, gradients)
-    train(EntropySGD([q], lr=0.5, inner_lr=0.2, L=3, anneal="inner"), q, gradients)
+    train(LocalEntropy([q], torch.optim.SGD, {"lr": 0.5}, inner_lr=0.2, L=3, anneal="inner"), q, gradients)
     assert torch.equal(p, q)
+
+
+@pytest.mark.parametrize(
+    ("built", "written", "warns"),
+    [({}, 0.1, True), ({}, 0.5, False), ({"lr": 0.1}, 0.1, False), ({"anneal": "outer"}, 0.1, False)],
+)
+def test_the_rate_of_sgd_written_by_hand_is_warned_of(built, written, warns):
+    p, gradients = problem()
+    optimizer = EntropySGD([p], **{"inner_lr": 0.1, "L": 3, **built})
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        for gradient in gradients:
+            optimizer.param_groups[0]["lr"] = written
+            p.grad = gradient.clone()
+            optimizer.step()
+    assert [str(w.message) for w in found if "write lr=1 times the factor" in str(w.message)] == (
+        [str(found[0].message)] if warns else []
+    )
+    assert len(found) == warns
+
+
+def test_a_factor_that_reaches_the_inner_rate_later_is_no_mistake():
+    p, gradients = problem()
+    optimizer = EntropySGD([p], inner_lr=0.1, L=3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for i, gradient in enumerate(gradients):
+            optimizer.param_groups[0]["lr"] = 1.0 if i < 4 else 0.1
+            p.grad = gradient.clone()
+            optimizer.step()
 
 
 @pytest.mark.parametrize(

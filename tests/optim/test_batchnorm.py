@@ -53,6 +53,18 @@ def test_everything_else_is_put_back(wrap):
     assert torch.equal(torch.get_rng_state(), generator)
 
 
+def test_frozen_statistics_stay():
+    """A layer in evaluation mode while the model trains; where all evaluates, none is frozen."""
+    model, batches = network(), [3 + torch.randn(16, 1, 8, 8)]
+    model[1].eval()
+    recalibrate_batchnorm(model, batches)
+    assert torch.equal(model[1].running_mean, torch.zeros(4))
+    assert not torch.equal(model[6].running_mean, torch.zeros(5))
+    model.eval()
+    recalibrate_batchnorm(model, batches)
+    assert not torch.equal(model[1].running_mean, torch.zeros(4))
+
+
 @pytest.mark.parametrize("batches", [[], [torch.ones(4, 1, 8, 8), torch.ones(4, 2, 8, 8)]])
 def test_a_failure_keeps_the_old_statistics(batches):
     model = network()

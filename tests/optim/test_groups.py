@@ -133,6 +133,40 @@ def test_a_group_added_later_has_the_defaults_of_its_momentum(again):
     assert [g["anneal"] for g in optimizer.param_groups] == ["both"] * 3  # given for all
 
 
+BACKBONE = {"params": [nn.Parameter(torch.ones(2))]}
+
+
+@pytest.mark.parametrize(
+    ("given", "group", "warns"),
+    [
+        ({"inner_lr": 0.1}, {"lr": 0.01}, True),
+        ({}, {"lr": 0.01}, True),
+        ({}, {"inner_lr": 0.01}, False),
+        ({}, {"lr": 0.9}, False),
+        ({}, {"lr": 0.01, "inner_lr": 0.1}, False),
+        ({"momentum": 0.9, "inner_lr": 0.1}, {"lr": 0.01}, False),  # the paper's way: lr is the outer rate
+    ],
+)
+@pytest.mark.parametrize("later", [False, True])
+def test_the_rates_of_sgd_by_group_are_warned_of(given, group, warns, later, recwarn):
+    head, backbone = nn.Parameter(torch.ones(2)), {**BACKBONE, **group}
+    if later:
+        EntropySGD([head], **given).add_param_group(backbone)
+    else:
+        EntropySGD([{"params": [head]}, backbone], **given)
+    assert len(recwarn) == warns
+    assert all("belong in inner_lr: {'params': ..., 'inner_lr': 0.01}" in str(w.message) for w in recwarn)
+
+
+@pytest.mark.parametrize("change", [list.reverse, lambda groups: groups.pop(0)])
+def test_the_first_group_must_stay_first(change):
+    weights = [nn.Parameter(torch.ones(2)) for _ in range(2)]
+    optimizer = EntropySGD([{"params": [p]} for p in weights])
+    change(optimizer.param_groups)
+    with pytest.raises(RuntimeError, match=r"param_groups\[0\] is another group than before"):
+        optimizer.step()
+
+
 def test_a_refused_group_does_not_stay():
     a, b = (nn.Parameter(torch.randn(3)) for _ in range(2))
     optimizer = EntropySGD([{"params": [a]}, {"params": [b]}], state_dtype=torch.bfloat16)

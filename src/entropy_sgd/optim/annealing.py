@@ -20,11 +20,14 @@ CHOICES = ("outer", "inner", "both")
 BASE = "entropy_base_lr"
 
 
-def remember(group: dict[str, Any]) -> None:
-    """The rate that the factor is relative to, in a group that has not got one yet."""
-    if not group.get(BASE) and group.get("lr") is not None:  # a rate of 0 is nothing to be relative to
+def remember(group: dict[str, Any], unit: float = 0.0) -> None:
+    """The rate that the factor is relative to, in a group that has not got one yet.
+
+    A rate of 0 is nothing to be relative to: `unit` is in its place, or the first other rate if that is 0.
+    """
+    if not group.get(BASE) and group.get("lr") is not None:
         arguments.one_number("lr", group["lr"])
-        group[BASE] = float(group["lr"])
+        group[BASE] = float(group["lr"]) or unit
 
 
 def factor(group: dict[str, Any]) -> float:
@@ -38,11 +41,12 @@ def inner_rate(group: dict[str, Any]) -> float:
     return group["inner_lr"] * (1.0 if group["anneal"] == "outer" else factor(group))
 
 
-def misread(group: dict[str, Any], momentum: float | None) -> str | None:
-    """Absolute values that a scheduler has set as for SGD, and what they do here.
+def misread(group: dict[str, Any], momentum: float | None, *, first: bool) -> str | None:
+    """Absolute values that a scheduler or the training loop has set as for SGD, and what they do here.
 
     `OneCycleLR` leaves `max_lr` in the group, it and `CyclicLR` leave `max_momentum`. `momentum` is what the
-    optimizer was built with, None if it has no such option.
+    optimizer was built with, None if it has no such option. `first` says that no step has been made: a rate
+    that is `inner_lr` already was written by hand.
     """
     found: list[str] = []
     base, peak, moves_inner = group.get(BASE), group.get("max_lr"), group["anneal"] != "outer"
@@ -53,12 +57,18 @@ def misread(group: dict[str, Any], momentum: float | None) -> str | None:
             f"max_lr={peak:g} is a factor on inner_lr, relative to lr={base:g}, so the inner loop peaks at "
             f"{group['inner_lr'] * peak / base:g}: give max_lr={base:g}, and the peak as inner_lr"
         )
+    written = first and moves_inner and base and "initial_lr" not in group
+    if written and (rate := float(group["lr"])) == group["inner_lr"] != base:
+        found.append(
+            f"lr={rate:g} is a factor on inner_lr, relative to lr={base:g}, so the inner loop steps with "
+            f"{group['inner_lr'] * rate / base:g}: write lr={base:g} times the factor"
+        )
     if "max_momentum" in group and momentum is not None and (moves_inner or momentum == 0):
         found.append(
             "`momentum` is the outer loop's and carries x beyond mu: give cycle_momentum=False, and rates "
             "relative to lr"
         )
-    return f"a scheduler has set absolute values, as for SGD: {'; '.join(found)}" if found else None
+    return f"absolute values were set, as for SGD: {'; '.join(found)}" if found else None
 
 
 class Applied:  # a generator in its place would take three times as long

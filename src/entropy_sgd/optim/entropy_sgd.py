@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import torch
 
@@ -89,6 +89,8 @@ class EntropySGD(LocalEntropy):
         state_dtype: torch.bfloat16 keeps mu and the inner momentum in 16 bits, see `LocalEntropy`.
     """
 
+    _unit: ClassVar[float] = 1.0
+
     def __init__(
         self,
         params: Params,
@@ -169,11 +171,22 @@ class EntropySGD(LocalEntropy):
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """A group with a momentum of its own has the defaults that go with it."""
+        given = param_group
         if isinstance(param_group, dict) and "momentum" in param_group:  # pyright: ignore[reportUnnecessaryIsInstance]
             defaults = _by_momentum(param_group["momentum"])
             follow = getattr(self, "_follow", ())  # absent if pickled by an older version
             param_group = {**{name: defaults[name] for name in follow}, **param_group}
         super().add_param_group(param_group)
+        group = self.param_groups[-1]
+        if "lr" not in given or "inner_lr" in given or group["anneal"] == "outer" or group["inner"] != "sgd":
+            return
+        if 0 < (rate := float(group["lr"])) < 0.5:
+            self._warn_once(
+                "rate",
+                f"EntropySGD: lr={rate:g} of a parameter group is the rate of its outer update, with which x "
+                f"moves slowly; its inner loop steps with inner_lr={group['inner_lr']:g}. SGD's rates by "
+                f"group belong in inner_lr: {{'params': ..., 'inner_lr': {rate:g}}}",
+            )
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "_follow": getattr(self, "_follow", ())}

@@ -39,7 +39,14 @@ class HeldWeights(Optimizer):
 
     @property
     def _common(self) -> dict[str, Any]:
-        return self.param_groups[0]
+        """What is common to all groups, kept in the first."""
+        first = self.param_groups[0]
+        if "evaluating" not in first and self._outer is not None:
+            raise RuntimeError(
+                "param_groups[0] is another group than before, and the first one holds L, seed, gamma and "
+                "the counts of steps for all: leave it in its place, or empty its 'params'"
+            )
+        return first
 
     def _states(self) -> list[tuple[Tensor, dict[str, Any]]]:
         """Parameters and their states; outer optimizers may keep more under other keys."""

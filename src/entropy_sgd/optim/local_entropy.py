@@ -54,7 +54,8 @@ class LocalEntropy(Saving):
         outer: class of the outer optimizer, e.g. `torch.optim.AdamW`.
         outer_options: its keyword arguments, which it checks itself. They live in `param_groups` under their
             own names, so schedulers find them; one whose name this class uses too is kept as `outer_<name>`
-            (`outer_weight_decay`).
+            (`outer_weight_decay`). The outer optimizer makes one update in `L` gradients: give Adam and its
+            kin about `L` times their usual rate, and SGD 1, which moves x to mu (torch's default is 1e-3).
         L: Langevin steps in a cycle (5 to 20 in the paper).
         gamma: the scope, a number >= 0 or a schedule of `entropy_sgd.scoping`.
         inner: the rule of line 5: `"sgd"`, `"adam"`, `"sghmc"`, `"sgnht"`, or the class of a torch optimizer.
@@ -89,6 +90,8 @@ class LocalEntropy(Saving):
     """
 
     _common_state: ClassVar[dict[str, Any]] = COMMON_STATE
+    _unit: ClassVar[float] = 0.0
+    """The base rate of a group that is built with `lr=0`; see `annealing.remember`."""
 
     def __init__(
         self,
@@ -184,7 +187,7 @@ class LocalEntropy(Saving):
         self._outer = OuterOptimizer(self, outer, arguments.plain(outer_options or {}), taken)
         for group in self.param_groups:
             sharding.check_group_params(group)
-            annealing.remember(group)
+            annealing.remember(group, self._unit)
 
     @property
     def outer(self) -> Optimizer:
@@ -219,7 +222,7 @@ class LocalEntropy(Saving):
             check_state_dtype(added)
             for hosted in self._hosted:
                 hosted.add_param_group(added)
-            annealing.remember(added)
+            annealing.remember(added, self._unit)
         except Exception:
             self.param_groups.pop()
             raise
@@ -290,8 +293,9 @@ class LocalEntropy(Saving):
             steady = self._steady = None
             self._notice()
         if common["inner_step"] == 0 or steady is None:
+            first, momentum = common["outer_step"] == common["inner_step"] == 0, self.defaults.get("momentum")
             for group in self.param_groups:
-                if (message := annealing.misread(group, self.defaults.get("momentum"))) is not None:
+                if (message := annealing.misread(group, momentum, first=first)) is not None:
                     self._warn_once("scheduler", message)
         with annealing.Applied(self.param_groups):
             try:

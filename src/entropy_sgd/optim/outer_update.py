@@ -150,6 +150,7 @@ def fused_sgd(
         for state, buffer in zip(states, buffers, strict=bool(buffers)):
             state[MOMENTUM] = buffer
         total = total + (squares.sum() if isinstance(squares, Tensor) else sum(squares))
+    torch.autograd.graph.increment_version([p for _, p, _ in members])
     return total
 
 
