@@ -120,7 +120,7 @@ class EntropySGD(LocalEntropy):
         state_dtype: torch.dtype | None = None,
         anneal: str | None = None,
     ) -> None:
-        given = {"inner_state": inner_state, "anneal": anneal, "alpha": alpha}
+        given: dict[str, Any] = {"inner_state": inner_state, "anneal": anneal, "alpha": alpha}
         self._follow = [name for name, value in given.items() if value is None]
         self._own = {"lr": lr, "momentum": momentum, "nesterov": nesterov}
         chosen = {**_by_momentum(momentum), **{k: v for k, v in given.items() if v is not None}}
