@@ -35,6 +35,7 @@ def sections() -> dict[str, str]:
         found[drawn] = pairs(name, baseline, ours, (baseline, shown))
     found["<!-- swap, averages -->"] = averages("swap")
     found["<!-- swap_lag -->"] = averages("swap_lag")
+    found["<!-- swap_momentum, settings -->"] = settings("swap_momentum", "SGD")
     found["<!-- same settings -->"] = same_settings()
     kept = "keep, inner, alpha=0.75"
     found["<!-- swap_ablation -->"] = pairs(

@@ -130,6 +130,8 @@ def same_settings() -> str:
     rows: dict[str, dict[int, float]] = {}
     for name in SHORT:
         entrants = (played(name) or {"entrants": {}})["entrants"]
+        if DEFAULTS not in entrants:
+            continue
         both = zip(*(entrants[title]["trials"] for title in ("SGD", DEFAULTS)), strict=True)
         rows[name] = {}
         for k, (theirs, ours) in enumerate(both):

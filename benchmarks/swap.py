@@ -61,6 +61,15 @@ OPTIMIZERS: dict[str, Callable[[Params, float], Any]] = {
     "keep, inner, alpha=0.25, lr=1.15": lambda ps, rate: EntropySGD(
         ps, lr=1.15, alpha=0.25, **KEPT, **inner(rate)
     ),
+    "keep, inner, alpha=0.25, momentum=0.15": lambda ps, rate: EntropySGD(
+        ps, alpha=0.25, momentum=0.15, **KEPT, **inner(rate)
+    ),
+    "keep, inner, alpha=0.25, momentum=0.15, plain": lambda ps, rate: EntropySGD(
+        ps, alpha=0.25, momentum=0.15, nesterov=False, **KEPT, **inner(rate)
+    ),
+    "keep, inner, alpha=0.5, momentum=0.05": lambda ps, rate: EntropySGD(
+        ps, alpha=0.5, momentum=0.05, **KEPT, **inner(rate)
+    ),
     "keep, inner, alpha=0.75, lr=1.017": lambda ps, rate: EntropySGD(
         ps, lr=1.017, alpha=0.75, **KEPT, **inner(rate)
     ),
