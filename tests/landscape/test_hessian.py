@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from entropy_sgd.landscape import hessian, hessian_eigenvalues, spectral_density
+from entropy_sgd.landscape import hessian, hessian_eigenvalues, line, spectral_density
 from entropy_sgd.landscape.objective import Objective, objective
 
 with warnings.catch_warnings():
@@ -131,6 +132,40 @@ def test_tied_weights_count_once() -> None:
         torch.cat([block.reshape(inputs[i].numel(), -1) for block in row], dim=1)
         for i, row in enumerate(blocks)
     ]
+    torch.testing.assert_close(found, torch.linalg.eigvalsh(torch.cat(rows)), rtol=1e-10, atol=1e-12)
+
+
+def test_a_module_with_two_names_and_a_weight_tied_to_it() -> None:
+    torch.manual_seed(0)
+    layer, norm, last = nn.Linear(3, 3), nn.BatchNorm1d(3), nn.Linear(3, 3)
+    last.weight = layer.weight
+    model = nn.Sequential(layer, norm, nn.Tanh(), layer, norm, last).eval()
+    batches = [(torch.randn(n, 3), torch.randint(3, (n,))) for n in (8, 4)]
+    slots = [
+        (module, key) for module in (layer, norm, last) for key in (*module._parameters, *module._buffers)
+    ]
+    tensors = [getattr(*slot) for slot in slots]
+    before = [tensor.clone() for tensor in tensors]
+    found = hessian_eigenvalues(model, F.cross_entropy, batches)
+    line(model, F.cross_entropy, batches, model, model, positions=torch.tensor([0.5]))
+    after = [getattr(*slot) for slot in slots]
+    assert all(a is b for a, b in zip(after, tensors, strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(after, before, strict=True))
+    assert len(found) == 9 + 3 + 3 + 3 + 3
+
+    def loss(weight: Tensor, *rest: Tensor) -> Tensor:
+        bias, scale, shift, other = rest
+        x, y = torch.cat([x for x, _ in batches]).double(), torch.cat([y for _, y in batches])
+        h = x @ weight.T + bias
+        for follow in (lambda h: torch.tanh(h) @ weight.T + bias, lambda h: h @ weight.T + other):
+            h = follow(h / math.sqrt(1 + norm.eps) * scale + shift)
+        return F.cross_entropy(h, y)
+
+    parameters = (layer.weight, layer.bias, norm.weight, norm.bias, last.bias)
+    inputs = tuple(p.detach().double() for p in parameters)
+    blocks = torch.autograd.functional.hessian(loss, inputs)
+    sizes = [p.numel() for p in parameters]
+    rows = [torch.cat([b.reshape(sizes[i], -1) for b in row], dim=1) for i, row in enumerate(blocks)]
     torch.testing.assert_close(found, torch.linalg.eigvalsh(torch.cat(rows)), rtol=1e-10, atol=1e-12)
 
 

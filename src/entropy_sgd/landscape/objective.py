@@ -61,6 +61,15 @@ class Objective:
         fixed = {name: p for name, p in model.named_parameters() if name not in parameters}
         fixed |= dict(model.named_buffers())
         self._fixed = {name: self._samples.cast(tensor).clone() for name, tensor in fixed.items()}
+        # Each slot of each module once, with the name of its tensor: `functional_call` with tied weights
+        # would swap the slots of a module that has two names twice, and put the wrong tensors back.
+        names = {id(t): name for name, t in [*model.named_parameters(), *model.named_buffers()]}
+        self._slots = {
+            f"{path}.{key}".lstrip("."): names[id(tensor)]
+            for path, module in _named_modules(model)
+            for key, tensor in [*module._parameters.items(), *module._buffers.items()]
+            if tensor is not None
+        }
         self.start = float(self.value(self.weights))
         if not math.isfinite(self.start):
             raise ValueError(f"the loss at the model's weights is {self.start}; it must be finite")
@@ -159,15 +168,14 @@ class Objective:
 
     def recompute_statistics(self, w: Tensor) -> None:
         """Set batch normalisation's running means and variances to their mean over the batches at `w`."""
-        modules = cast(Iterable[tuple[str, nn.Module]], self._model.named_modules())
         layers = {
             name: layer
-            for name, layer in modules
+            for name, layer in _named_modules(self._model)
             if isinstance(layer, _BatchNorm) and layer.track_running_stats
         }
         momenta = [layer.momentum for layer in layers.values()]
         for name, layer in layers.items():
-            self._fixed[f"{name}.num_batches_tracked".lstrip(".")].zero_()
+            self._fixed[self._slots[f"{name}.num_batches_tracked".lstrip(".")]].zero_()
             layer.momentum, layer.training = None, True  # None: the mean over all batches
         try:
             for _ in self.outputs(w) if layers else ():
@@ -240,9 +248,9 @@ class Objective:
         return self._checked(self._loss_fn(self._outputs(parameters, inputs), targets))
 
     def _outputs(self, parameters: tuple[Tensor, ...], inputs: Any) -> Any:
-        return call(
-            self._model, {**self._fixed, **dict(zip(self.shapes, parameters, strict=True))}, (inputs,)
-        )
+        tensors = {**self._fixed, **dict(zip(self.shapes, parameters, strict=True))}
+        slots = {slot: tensors[name] for slot, name in self._slots.items()}
+        return call(self._model, slots, (inputs,), tie_weights=False)
 
     def _checked(self, loss: Any) -> Tensor:
         if not isinstance(loss, Tensor) or loss.numel() != 1:
@@ -277,3 +285,8 @@ def finite(name: str, derivatives: Tensor) -> Tensor:
             f"the {name} of the loss is not finite at the model's weights: check model and batches"
         )
     return derivatives
+
+
+def _named_modules(model: nn.Module) -> Iterable[tuple[str, nn.Module]]:
+    """Each module once, whatever the number of its names."""
+    return cast(Iterable[tuple[str, nn.Module]], model.named_modules())
