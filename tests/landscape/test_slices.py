@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from entropy_sgd.landscape import line, plane
+from entropy_sgd.landscape import line, local_energy, plane
 from entropy_sgd.landscape.slices import classification_error, random_direction
 
 
@@ -123,6 +123,27 @@ def test_error_with_classes_second_as_in_torchs_losses() -> None:
     targets = scores.argmax(1)
     targets[0, 0] = (targets[0, 0] + 1) % 5
     assert float(classification_error(scores, targets)) == pytest.approx(1 / 28)
+
+
+@pytest.mark.parametrize("shape", [(40,), (40, 1)])
+def test_a_binary_classifier_with_one_output_needs_an_error_function(shape: tuple[int, ...]) -> None:
+    torch.manual_seed(0)
+    model, x = nn.Linear(3, 1), torch.randn(40, 3)
+    y = (x[:, 0] > 0.5).long().view(shape)
+
+    def loss(outputs: Tensor, targets: Tensor) -> Tensor:
+        return F.binary_cross_entropy_with_logits(outputs.flatten(), targets.flatten().to(outputs.dtype))
+
+    def wrong(outputs: Tensor, targets: Tensor) -> Tensor:
+        return ((outputs.flatten() > 0).long() != targets.flatten()).double().mean()
+
+    best = torch.tensor([9.0, 0.0, 0.0, -4.5])
+    found = line(model, loss, [(x, y)], -best, best, positions=torch.tensor([0.0, 1.0]), error_fn=wrong)
+    assert found.error is not None
+    assert found.error.tolist() == [1.0, 0.0]
+    assert line(model, loss, [(x, y)], -best, best).error is None
+    with pytest.raises(ValueError, match=r"error_fn must be given.*outputs: a tensor of shape \(40, 1\)"):
+        local_energy(model, loss, [(x, y)], 0.1)
 
 
 def test_nonsense_is_refused(mlp: Any) -> None:

@@ -31,7 +31,8 @@ class Line:
     positions: Tensor
     loss: Tensor
     error: Tensor | None
-    """The share of wrong answers; None if the targets are not classes and no `error_fn` was given."""
+    """The share of wrong answers; None if targets and outputs are not classes and their scores and no
+    `error_fn` was given."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,8 @@ class Plane:
     second: Tensor
     loss: Tensor
     error: Tensor | None
-    """The share of wrong answers; None if the targets are not classes and no `error_fn` was given."""
+    """The share of wrong answers; None if targets and outputs are not classes and their scores and no
+    `error_fn` was given."""
 
 
 def line(
@@ -69,7 +71,8 @@ def line(
         end: the same.
         positions: any numbers, also outside [0, 1]; defaults to 51 from -0.25 to 1.25.
         error_fn: `error_fn(outputs, targets)`, a mean over the batch; defaults to the share of targets (whole
-            numbers) that are not the largest of the outputs (of the first output, if there are several).
+            numbers) that are not the largest of the outputs (of the first output, if there are several). A
+            single output per target, as of a binary classifier, needs an `error_fn`.
         dtype: the type of all computations; defaults to the parameters' own.
         progress: report progress on standard error once the call has taken 10 seconds.
 
@@ -151,14 +154,14 @@ def random_direction(model: nn.Module, stream: torch.Generator) -> Tensor:
 
 
 def classification_error(outputs: Any, targets: Any) -> Tensor | None:
-    """The share of `targets` that are not the largest of `outputs`; None if they are not classes."""
+    """The share of `targets` that are not the largest of `outputs`; None if that has no meaning for them."""
     while isinstance(outputs, tuple | list):
         outputs = cast(list[Any], outputs)[0]
     if not isinstance(targets, Tensor) or targets.is_floating_point() or not isinstance(outputs, Tensor):
         return None
     for dimension in (-1, 1):  # classes last, or second as in torch's losses
-        if outputs.dim() < 2:
-            break
+        if outputs.dim() < 2 or outputs.shape[dimension] < 2:  # one number has no largest: a binary score
+            continue
         answers = outputs.argmax(dimension)
         if answers.numel() == targets.numel():
             return (answers.flatten() != targets.flatten()).double().mean()
