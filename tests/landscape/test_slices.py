@@ -125,6 +125,54 @@ def test_error_with_classes_second_as_in_torchs_losses() -> None:
     assert float(classification_error(scores, targets)) == pytest.approx(1 / 28)
 
 
+@pytest.mark.parametrize("places", [(5,), (7,), (5, 5), (4, 4)])  # 8 samples, 5 classes
+def test_error_of_outputs_with_as_many_classes_as_places(places: tuple[int, ...]) -> None:
+    """A right answer has a small loss, so a network that is right has no error wherever it is."""
+    targets = torch.randint(5, (8, *places))
+    scores = 50 * F.one_hot(targets, 5).movedim(-1, 1).double()
+    assert float(F.cross_entropy(scores, targets)) < 1e-9
+    assert float(classification_error(scores, targets)) == 0.0
+
+
+def test_error_of_targets_in_another_shape() -> None:
+    for places in (7, 5):
+        scores = torch.randn(4, places, 5)  # (samples, places, classes), as of a language model
+        targets = scores.argmax(-1)
+        targets[0, 0] = (targets[0, 0] + 1) % 5
+        flat = scores.flatten(0, 1)
+        same = [
+            (scores, targets.flatten()),
+            (flat, targets),
+            (flat, targets.flatten()),
+            (flat, targets[..., None]),
+        ]
+        for outputs, wanted in same:
+            assert float(classification_error(outputs, wanted)) == pytest.approx(1 / targets.numel())
+        assert classification_error(scores, targets.T) is None  # as many, in another order
+
+
+def test_targets_that_the_loss_ignores_do_not_count() -> None:
+    """Padding the sequences changes nothing, and batches weigh as much as they have targets."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 4), nn.Unflatten(1, (2, 2)))  # (samples, 2 classes, 2 places)
+    x, y = torch.randn(12, 3), torch.randint(2, (12, 2))
+    y[:3] = torch.tensor([0, -100])
+    y[5, 0] = -100
+    batches = [(x[:3], y[:3]), (x[3:], y[3:])]
+    where = torch.tensor([0.0, 1.0])
+    found = line(model, F.cross_entropy, batches, model, other(model), positions=where)
+    whole = line(model, F.cross_entropy, [(x, y)], model, other(model), positions=where)
+    torch.testing.assert_close(found.loss, whole.loss)
+    answers, kept = model(x).argmax(1), y >= 0
+    assert float(whole.loss[0]) == pytest.approx(float(F.cross_entropy(model(x), y).detach()))
+    for measured in (found, whole):
+        assert measured.error is not None
+        assert float(measured.error[0]) == pytest.approx(float((answers != y)[kept].double().mean()))
+    assert float(classification_error(torch.eye(200), torch.arange(200, dtype=torch.uint8))) == 0.0
+    with pytest.raises(ValueError, match=r"without samples.*-100"):
+        line(model, F.cross_entropy, [(x, torch.full_like(y, -100))], model, model)
+
+
 @pytest.mark.parametrize("shape", [(40,), (40, 1)])
 def test_a_binary_classifier_with_one_output_needs_an_error_function(shape: tuple[int, ...]) -> None:
     torch.manual_seed(0)

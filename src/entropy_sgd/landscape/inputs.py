@@ -24,8 +24,9 @@ Selection = str | Sequence[str] | None
 class Samples:
     """The (inputs, targets) pairs of `batches`, each with its size; can be iterated over repeatedly.
 
-    The size of a batch is the number of entries of its targets: a mean over the batch has that many terms (or
-    the same multiple of it in every batch), whether the targets are labels, pixels or characters.
+    The size of a batch is the number of entries of its targets that count: a mean over the batch has that
+    many terms (or the same multiple of it in every batch), whether the targets are labels, pixels or
+    characters.
     """
 
     def __init__(self, batches: Batches, device: torch.device, dtype: torch.dtype):
@@ -130,15 +131,24 @@ def describe(value: Any) -> str:
     )
 
 
+def counted(targets: Tensor) -> Tensor:
+    """Which entries of `targets` count: not those of -100, the `ignore_index` of torch's losses."""
+    if targets.is_floating_point() or targets.is_complex():
+        return torch.ones_like(targets, dtype=torch.bool)
+    return targets.long() != -100  # long: the 156 of unsigned bytes would be equal to -100
+
+
 def _size(inputs: Any, targets: Any) -> int:
     if isinstance(targets, Tensor):
-        size = targets.numel()
+        size = int(counted(targets).sum())
     elif isinstance(inputs, Tensor):
         size = len(inputs)
     else:
         raise TypeError(f"batches: no tensor among {describe(inputs)} and {describe(targets)}")
     if not size:
-        raise ValueError("batches holds a batch without samples")
+        raise ValueError(
+            "batches holds a batch without samples (targets of -100, which losses ignore, are none)"
+        )
     return size
 
 

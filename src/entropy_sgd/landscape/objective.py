@@ -76,7 +76,7 @@ class Objective:
 
     @property
     def samples(self) -> int:
-        """The number N of terms in the mean: the entries of all targets."""
+        """The number N of terms in the mean: the entries of all targets but those of -100."""
         return self._samples.total
 
     def value(self, w: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from entropy_sgd.arguments import count, positive
-from entropy_sgd.landscape.inputs import Batches, describe, trainable
+from entropy_sgd.landscape.inputs import Batches, counted, describe, trainable
 from entropy_sgd.landscape.objective import LossFunction, Objective, objective
 from entropy_sgd.landscape.runtime import Progress, generator
 from entropy_sgd.landscape.typed_torch import lengths
@@ -71,8 +71,10 @@ def line(
         end: the same.
         positions: any numbers, also outside [0, 1]; defaults to 51 from -0.25 to 1.25.
         error_fn: `error_fn(outputs, targets)`, a mean over the batch; defaults to the share of targets (whole
-            numbers) that are not the largest of the outputs (of the first output, if there are several). A
-            single output per target, as of a binary classifier, needs an `error_fn`.
+            numbers) that are not the largest of the outputs (of the first output, if there are several).
+            Classes are in dimension 1 of the outputs, as in torch's losses, or in the last if only this fits
+            the targets; targets of -100 do not count. A single output per target, as of a binary classifier,
+            needs an `error_fn`.
         dtype: the type of all computations; defaults to the parameters' own.
         progress: report progress on standard error once the call has taken 10 seconds.
 
@@ -157,15 +159,30 @@ def classification_error(outputs: Any, targets: Any) -> Tensor | None:
     """The share of `targets` that are not the largest of `outputs`; None if that has no meaning for them."""
     while isinstance(outputs, tuple | list):
         outputs = cast(list[Any], outputs)[0]
-    if not isinstance(targets, Tensor) or targets.is_floating_point() or not isinstance(outputs, Tensor):
+    if not isinstance(outputs, Tensor) or not isinstance(targets, Tensor):
         return None
-    for dimension in (-1, 1):  # classes last, or second as in torch's losses
+    if targets.is_floating_point() or targets.is_complex():
+        return None
+    # Classes are second, as in torch's losses, or last; a loss that flattens has them last.
+    for dimension, fits in ((1, _same_shape), (-1, _same_shape), (-1, _same_order), (1, _same_order)):
         if outputs.dim() < 2 or outputs.shape[dimension] < 2:  # one number has no largest: a binary score
             continue
         answers = outputs.argmax(dimension)
-        if answers.numel() == targets.numel():
-            return (answers.flatten() != targets.flatten()).double().mean()
+        if fits(answers, targets):
+            wrong = answers.flatten() != targets.flatten()
+            return wrong[counted(targets).flatten()].double().mean()
     return None
+
+
+def _same_shape(answers: Tensor, targets: Tensor) -> bool:
+    return answers.shape == targets.shape
+
+
+def _same_order(answers: Tensor, targets: Tensor) -> bool:
+    """Whether one of them is the other flattened, or they differ in dimensions of 1 only."""
+    flat = min(answers.squeeze().dim(), targets.squeeze().dim()) < 2
+    same = answers.squeeze().shape == targets.squeeze().shape
+    return answers.numel() == targets.numel() and (flat or same)
 
 
 def _measure(
