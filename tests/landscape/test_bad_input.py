@@ -10,6 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
 
 from entropy_sgd.landscape import (
     adaptive_sharpness,
@@ -59,6 +60,15 @@ def test_the_default_device_is_the_users(measure: Callable[..., Any], mlp: Any) 
         found = measure(*mlp)
     expected = _tensors(measure(*mlp))
     torch.testing.assert_close(_tensors(found), expected, rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_the_global_generator_is_the_users(shuffle: bool, measure: Callable[..., Any], mlp: Any) -> None:
+    inputs, targets = mlp.batches[0]
+    loader = DataLoader(TensorDataset(inputs, targets), batch_size=4, shuffle=shuffle)
+    state = torch.get_rng_state()
+    measure(mlp.model, mlp.loss_fn, loader)
+    assert torch.equal(torch.get_rng_state(), state)
 
 
 def test_batches_that_are_empty_or_read_once(measure: Callable[..., Any], mlp: Any) -> None:

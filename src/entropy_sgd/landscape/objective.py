@@ -274,7 +274,8 @@ def objective(
 ) -> Generator[Objective]:
     """The objective of `model` in the parameters of `selection`; the model is in eval mode inside."""
     prepare()
-    with evaluating(model):
+    # Every pass over a DataLoader draws a seed from torch's global generator, shuffled or not.
+    with evaluating(model), torch.random.fork_rng(devices=[]):
         yield Objective(model, loss_fn, batches, dtype, selection)
 
 
