@@ -169,6 +169,26 @@ def test_a_module_with_two_names_and_a_weight_tied_to_it() -> None:
     torch.testing.assert_close(found, torch.linalg.eigvalsh(torch.cat(rows)), rtol=1e-10, atol=1e-12)
 
 
+def test_a_loss_with_weights_of_classes(mlp: Any) -> None:
+    w = torch.tensor([1.0, 3.0, 0.5])
+    batches = mlp.batches[:1]
+    by_hand = lambda o, t: (w.double()[t] * -o.log_softmax(1)[torch.arange(9), t]).sum() / w.double()[t].sum()  # noqa: E731
+    loss_fn = nn.CrossEntropyLoss(weight=w)
+    found = hessian_eigenvalues(mlp.model, loss_fn, batches)
+    torch.testing.assert_close(
+        found, hessian_eigenvalues(mlp.model, by_hand, batches), rtol=1e-10, atol=1e-12
+    )
+    assert loss_fn.weight.dtype == torch.float32
+
+    def closure(outputs: Tensor, targets: Tensor) -> Tensor:
+        return F.cross_entropy(outputs, targets, weight=w)
+
+    with pytest.raises(RuntimeError, match=r"expected scalar type .* or pass dtype=torch\.float32"):
+        hessian_eigenvalues(mlp.model, closure, batches)
+    single = hessian_eigenvalues(mlp.model, closure, batches, dtype=torch.float32)
+    torch.testing.assert_close(single.double(), found, rtol=0, atol=1e-5)
+
+
 def test_products_agree_with_curvlinops(problem: Any) -> None:
     model = problem.model.double().eval()
     data = [(x.double(), y) for x, y in problem.batches]

@@ -9,7 +9,9 @@ of modules. `w` holds the parameters with `requires_grad` (all, or those selecte
 
 from __future__ import annotations
 
+import copy
 import math
+import re
 from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from typing import Any, cast
@@ -46,11 +48,12 @@ class Objective:
     ):
         parameters = trainable(model, selection)
         first = next(iter(parameters.values()))
-        self.dtype = torch.promote_types(first.dtype, torch.float32) if dtype is None else dtype
+        own = torch.promote_types(first.dtype, torch.float32)
+        self.dtype = own if dtype is None else dtype
         if self.dtype not in (torch.float32, torch.float64):
             raise TypeError(f"dtype must be torch.float32 or torch.float64, got {self.dtype}")
         self.device = first.device
-        self._model, self._loss_fn = model, loss_fn
+        self._model, self._loss_fn = model, _converted(loss_fn, self.device, self.dtype)
         self._forwards: bool | None = None  # whether torch can differentiate the gradient forwards
         self.shapes = {name: p.shape for name, p in parameters.items()}
         self.sizes = [p.numel() for p in parameters.values()]
@@ -70,7 +73,15 @@ class Objective:
             for key, tensor in [*module._parameters.items(), *module._buffers.items()]
             if tensor is not None
         }
-        self.start = float(self.value(self.weights))
+        try:
+            self.start = float(self.value(self.weights))
+        except RuntimeError as error:
+            if self.dtype is own or not re.search(r"dtype|scalar type|type \(", str(error)):
+                raise
+            raise RuntimeError(
+                f"model or loss_fn: {error} (parameters, buffers and batches are converted to {self.dtype}, "
+                f"other tensors are not: make them buffers of a module, or pass dtype={own})"
+            ) from error
         if not math.isfinite(self.start):
             raise ValueError(f"the loss at the model's weights is {self.start}; it must be finite")
 
@@ -291,3 +302,10 @@ def finite(name: str, derivatives: Tensor) -> Tensor:
 def _named_modules(model: nn.Module) -> Iterable[tuple[str, nn.Module]]:
     """Each module once, whatever the number of its names."""
     return cast(Iterable[tuple[str, nn.Module]], model.named_modules())
+
+
+def _converted(loss_fn: LossFunction, device: torch.device, dtype: torch.dtype) -> LossFunction:
+    """`loss_fn`, or, of a module with tensors (weights of classes), a copy with these converted."""
+    if not isinstance(loss_fn, nn.Module) or not [*loss_fn.parameters(), *loss_fn.buffers()]:
+        return loss_fn
+    return copy.deepcopy(loss_fn).to(device, dtype)
