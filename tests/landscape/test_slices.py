@@ -34,19 +34,52 @@ def test_line_against_a_model_that_is_walked_along(problem: Any) -> None:
                 p.copy_((1 - t) * a + t * b)
             for layer in walker.modules():
                 if isinstance(layer, nn.BatchNorm2d):
-                    layer.reset_running_stats()
-                    layer.momentum = None
-            if any(isinstance(layer, nn.BatchNorm2d) for layer in walker.modules()):
-                walker.train()
-                for inputs, _ in batches:
-                    walker(inputs)
-                walker.eval()
+                    # The layer before it gives its input: means over the batches, weighted by their sizes.
+                    parts = [walker[0](inputs) for inputs, _ in batches]
+                    sizes = torch.tensor([float(len(part)) for part in parts])
+                    layer.running_mean.copy_(_weighted([part.mean((0, 2, 3)) for part in parts], sizes))
+                    layer.running_var.copy_(_weighted([part.var((0, 2, 3)) for part in parts], sizes))
             outputs = walker(x)
             assert float(found.loss[i]) == pytest.approx(float(loss_fn(outputs, y)), rel=1e-5)
             logits = outputs[0] if isinstance(outputs, tuple) else outputs
             wrong = float((logits.argmax(-1) != y).double().mean())
             assert found.error is not None
             assert float(found.error[i]) == pytest.approx(wrong, abs=1e-9)
+
+
+def _weighted(rows: list[Tensor], weights: Tensor) -> Tensor:
+    return weights @ torch.stack(rows) / weights.sum()
+
+
+@pytest.mark.parametrize("sizes", [(8, 4, 1), (1, 8, 4)])
+def test_statistics_pass_over_a_batch_of_one_sample(sizes: tuple[int, ...]) -> None:
+    """A layer that is used twice takes the mean over all its inputs."""
+    torch.manual_seed(0)
+    norm = nn.BatchNorm1d(3)
+    model = nn.Sequential(norm, nn.Linear(3, 3), norm).eval()
+    x, y = torch.randn(13, 3), torch.randint(3, (13,))
+    batches = list(zip(x.split(sizes), y.split(sizes), strict=True))
+    found = line(model, F.cross_entropy, batches, model, model, positions=torch.zeros(2))
+    middle = [model[1](F.batch_norm(part, None, None, training=True)) for part, _ in batches if len(part) > 1]
+    parts = [part for part, _ in batches if len(part) > 1] + middle
+    weights = torch.tensor([8.0, 4.0, 8.0, 4.0])
+    with torch.no_grad():
+        norm.running_mean.copy_(_weighted([part.mean(0) for part in parts], weights))
+        norm.running_var.copy_(_weighted([part.var(0) for part in parts], weights))
+        expected = float(F.cross_entropy(model(x), y))
+    assert found.loss.tolist() == pytest.approx([expected, expected], rel=1e-5)
+    with pytest.raises(ValueError, match="batch normalisation '0' one value per channel"):
+        line(model, F.cross_entropy, [(x[:1], y[:1])], model, model)
+
+
+def test_statistics_that_overflow_at_one_position_are_forgotten_at_the_next() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3)).eval()
+    batches = [(torch.randn(8, 3), torch.randint(3, (8,)))]
+    end = torch.full((18,), 1e30)
+    found = line(model, F.cross_entropy, batches, model, end, positions=torch.tensor([0.0, 1.0, 0.0]))
+    assert found.loss[0].isfinite()
+    assert found.loss[2] == found.loss[0]
 
 
 def test_the_model_comes_back_as_it_was(problem: Any) -> None:

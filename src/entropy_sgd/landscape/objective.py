@@ -178,22 +178,46 @@ class Objective:
             yield outputs, targets, loss, size / self._samples.total
 
     def recompute_statistics(self, w: Tensor) -> None:
-        """Set batch normalisation's running means and variances to their mean over the batches at `w`."""
+        """Set batch normalisation's running means and variances to their mean over the batches at `w`.
+
+        A batch counts as much as it has values per channel. A layer passes over a batch with a single one,
+        which has no variance, and normalises it with the statistics so far.
+        """
         layers = {
             name: layer
             for name, layer in _named_modules(self._model)
-            if isinstance(layer, _BatchNorm) and layer.track_running_stats
+            if isinstance(layer, _BatchNorm) and layer.track_running_stats and layer.running_mean is not None
         }
+        if not layers:
+            return
+        seen: dict[_BatchNorm, int] = {}
+
+        def weigh(layer: _BatchNorm, args: tuple[Tensor, ...], kwargs: dict[str, Tensor]) -> None:
+            (x,) = (*args, *kwargs.values())
+            size = x.numel() // x.shape[1]
+            layer.training = size > 1
+            seen[layer] = seen.get(layer, 0) + size * layer.training
+            layer.momentum = size / max(seen[layer], 1)
+
         momenta = [layer.momentum for layer in layers.values()]
-        for name, layer in layers.items():
-            self._fixed[self._slots[f"{name}.num_batches_tracked".lstrip(".")]].zero_()
-            layer.momentum, layer.training = None, True  # None: the mean over all batches
+        hooks = [layer.register_forward_pre_hook(weigh, with_kwargs=True) for layer in layers.values()]
+        for name in layers:  # statistics of other weights that are not finite would stay so
+            for buffer, value in (("running_mean", 0.0), ("running_var", 1.0)):
+                self._fixed[self._slots[f"{name}.{buffer}".lstrip(".")]].fill_(value)
         try:
-            for _ in self.outputs(w) if layers else ():
-                pass
+            with torch.no_grad():
+                for inputs, _, _ in self._samples:
+                    self._outputs(self.split(w), inputs)
         finally:
-            for layer, momentum in zip(layers.values(), momenta, strict=True):
+            for layer, momentum, hook in zip(layers.values(), momenta, hooks, strict=True):
                 layer.momentum, layer.training = momentum, False
+                hook.remove()
+        for name, layer in layers.items():
+            if seen.get(layer) == 0:
+                raise ValueError(
+                    f"batches: each gives batch normalisation {name!r} one value per channel, which has no "
+                    "variance; give batches of several samples"
+                )
 
     def split(self, w: Tensor) -> tuple[Tensor, ...]:
         """The vector `w` as one tensor per parameter."""

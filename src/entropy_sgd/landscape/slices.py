@@ -64,7 +64,7 @@ def line(
     Args:
         model: provides the architecture and everything that is not trainable; it is measured in eval mode and
             left unchanged. Running statistics of batch normalisation belong to one set of weights only, so
-            they are recomputed from `batches` at every position.
+            they are recomputed from `batches` at every position, each batch weighted by its size.
         loss_fn: `loss_fn(model(inputs), targets)`, the mean over a batch.
         batches: a re-iterable of `(inputs, targets)`.
         start: a module like `model`, its `state_dict`, or a flat vector of the trainable parameters.
