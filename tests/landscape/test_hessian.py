@@ -3,9 +3,11 @@ from __future__ import annotations
 import copy
 import math
 import warnings
+from collections import UserDict
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -13,6 +15,7 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_sequence
 
 from entropy_sgd.landscape import hessian, hessian_eigenvalues, line, spectral_density
 from entropy_sgd.landscape.objective import Objective, objective
@@ -187,6 +190,82 @@ def test_a_loss_with_weights_of_classes(mlp: Any) -> None:
         hessian_eigenvalues(mlp.model, closure, batches)
     single = hessian_eigenvalues(mlp.model, closure, batches, dtype=torch.float32)
     torch.testing.assert_close(single.double(), found, rtol=0, atol=1e-5)
+
+
+class Pair(NamedTuple):
+    x: Any
+
+
+class Encoding(UserDict[str, Any]):
+    """A mapping that is no dict, with its entries as attributes, as transformers' BatchEncoding."""
+
+    def __getattr__(self, name: str) -> Any:
+        return self.data[name]
+
+
+class Attributes(dict[str, Any]):
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+
+@pytest.mark.parametrize(
+    "kind", [Pair, lambda x: Attributes(x=x), lambda x: Encoding(x=x), lambda x: MappingProxyType({"x": x})]
+)
+def test_inputs_in_containers(kind: Callable[[Tensor], Any], mlp: Any) -> None:
+    class Unpacking(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = mlp.model
+
+        def forward(self, inputs: Any) -> Tensor:
+            return self.inner(inputs["x"] if type(inputs) is dict else inputs.x)
+
+    batches = [(kind(x), y) for x, y in mlp.batches]
+    found = hessian_eigenvalues(Unpacking(), mlp.loss_fn, batches)
+    assert torch.equal(found, hessian_eigenvalues(*mlp))
+
+
+def test_inputs_and_targets_in_dictionaries(mlp: Any) -> None:
+    class Unpacking(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = mlp.model
+
+        def forward(self, inputs: dict[str, Tensor]) -> Tensor:
+            return self.inner(inputs["x"])
+
+    def loss(outputs: Tensor, targets: dict[str, Any]) -> Tensor:
+        return F.cross_entropy(outputs, targets["labels"])
+
+    batches = [({"x": x}, {"kind": "class", "labels": y, "weight": torch.ones(1)}) for x, y in mlp.batches]
+    assert torch.equal(hessian_eigenvalues(Unpacking(), loss, batches), hessian_eigenvalues(*mlp))
+
+
+def test_packed_sequences() -> None:
+    """Values as of the sequences one by one; derivatives do not exist in torch."""
+    torch.manual_seed(0)
+
+    class Last(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.rnn, self.out = nn.GRU(3, 4), nn.Linear(4, 3)
+
+        def forward(self, x: Any) -> Tensor:
+            return self.out(self.rnn(x)[1][0])
+
+    model = Last()
+    sequences, y = [torch.randn(n, 3) for n in (2, 5, 3)], torch.tensor([0, 2, 1])
+    batches = [(pack_sequence(sequences, enforce_sorted=False), y)]
+    found = line(model, F.cross_entropy, batches, model, model, positions=torch.zeros(1), dtype=torch.float64)
+    model.double()
+    outputs = torch.cat([model(x[:, None].double()) for x in sequences])
+    assert float(found.loss) == pytest.approx(float(F.cross_entropy(outputs, y).detach()), rel=1e-12)
+    for measure in (hessian_eigenvalues, spectral_density):
+        with pytest.raises(RuntimeError, match=r"torch.func cannot .* packed sequences \(give padded ones"):
+            measure(model, F.cross_entropy, batches)
 
 
 def test_products_agree_with_curvlinops(problem: Any) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import sys
 import warnings
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
@@ -13,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.modules import batchnorm, dropout
+from torch.nn.utils.rnn import PackedSequence
 
 from entropy_sgd.arguments import refuse
 
@@ -26,7 +28,7 @@ class Samples:
 
     The size of a batch is the number of entries of its targets that count: a mean over the batch has that
     many terms (or the same multiple of it in every batch), whether the targets are labels, pixels or
-    characters.
+    characters. The first tensor counts if the targets hold several.
     """
 
     def __init__(self, batches: Batches, device: torch.device, dtype: torch.dtype):
@@ -60,11 +62,24 @@ class Samples:
         """`value` on the device; floating-point tensors, also inside containers, in `dtype`."""
         if isinstance(value, Tensor):
             return value.detach().to(self._device, self._dtype if value.is_floating_point() else value.dtype)
+        if isinstance(value, PackedSequence):  # a named tuple whose lengths stay on the CPU
+            dtype = self._dtype if value.data.is_floating_point() else value.data.dtype
+            return cast(Any, value).to(self._device, dtype)
         if isinstance(value, tuple | list):
             entries = [self.cast(entry) for entry in cast(list[Any], value)]
+            kind: Any = type(cast(object, value))
+            if hasattr(kind, "_fields"):  # a named tuple
+                return kind(*entries)
             return entries if isinstance(value, list) else tuple(entries)
-        if isinstance(value, dict):
-            return {key: self.cast(entry) for key, entry in cast(dict[Any, Any], value).items()}
+        if isinstance(value, Mapping):
+            mapping = {key: self.cast(entry) for key, entry in cast(Mapping[Any, Any], value).items()}
+            if type(cast(object, value)) is dict or not isinstance(value, MutableMapping):
+                return mapping
+            # Of the same type, whose entries may be attributes too: BatchEncoding of transformers.
+            result = copy.copy(cast(MutableMapping[Any, Any], value))
+            for key, entry in mapping.items():
+                result[key] = entry
+            return result
         return value
 
 
@@ -139,10 +154,11 @@ def counted(targets: Tensor) -> Tensor:
 
 
 def _size(inputs: Any, targets: Any) -> int:
-    if isinstance(targets, Tensor):
-        size = int(counted(targets).sum())
-    elif isinstance(inputs, Tensor):
-        size = len(inputs)
+    wanted, given = _first_tensor(targets), _first_tensor(inputs)
+    if wanted is not None:
+        size = int(counted(wanted).sum())
+    elif given is not None:
+        size = len(given)
     else:
         raise TypeError(f"batches: no tensor among {describe(inputs)} and {describe(targets)}")
     if not size:
@@ -150,6 +166,18 @@ def _size(inputs: Any, targets: Any) -> int:
             "batches holds a batch without samples (targets of -100, which losses ignore, are none)"
         )
     return size
+
+
+def _first_tensor(value: Any) -> Tensor | None:
+    """The first tensor in containers within each other."""
+    if isinstance(value, Tensor):
+        return value
+    if isinstance(value, Mapping):
+        value = list(cast(Mapping[Any, Any], value).values())
+    if not isinstance(value, tuple | list):
+        return None
+    found = (_first_tensor(entry) for entry in cast(list[Any], value))
+    return next((tensor for tensor in found if tensor is not None), None)
 
 
 def _is_part(name: str, prefix: str) -> bool:

@@ -295,7 +295,15 @@ class Objective:
     def _mean(self, term: Callable[[Any, Any], Tensor]) -> Tensor:
         result = torch.zeros((), dtype=self.dtype, device=self.device)
         for inputs, targets, size in self._samples:
-            result = result + term(inputs, targets) * (size / self._samples.total)
+            try:
+                result = result + term(inputs, targets) * (size / self._samples.total)
+            except RuntimeError as error:
+                if "have storage" not in str(error):
+                    raise
+                raise RuntimeError(
+                    "model: torch.func cannot differentiate one of its layers, as a recurrent one on packed "
+                    f"sequences (give padded ones): {error}"
+                ) from error
         return result
 
 
