@@ -114,8 +114,14 @@ def trainable(model: nn.Module, selection: Selection = None) -> dict[str, Tensor
 
 
 @contextmanager
-def evaluating(model: nn.Module) -> Generator[None]:
-    """`model` in eval mode, with a warning if that changes its outputs; each module's mode is restored."""
+def evaluating(model: nn.Module, loss_fn: object = None) -> Generator[None]:
+    """`model` in eval mode, with a warning if that changes its outputs.
+
+    Each module's mode is restored, and its attributes, also those of a loss that is a module.
+    """
+    # A forward pass may keep what it computed: under torch.func, tensors that nobody can copy or save later.
+    losses = loss_fn.modules() if isinstance(loss_fn, nn.Module) else ()
+    attributes = [(module, dict(vars(module))) for module in (*model.modules(), *losses)]
     modes = [(module, module.training) for module in model.modules()]
     noisy = sorted({type(module).__name__ for module, training in modes if training and _has_modes(module)})
     if noisy:
@@ -133,6 +139,10 @@ def evaluating(model: nn.Module) -> Generator[None]:
         with _mkldnn(not recurrent), sdpa_kernel(SDPBackend.MATH):
             yield
     finally:
+        for module, before in attributes:
+            for name in vars(module).keys() - before.keys():
+                del vars(module)[name]
+            vars(module).update(before)
         for module, training in modes:
             module.training = training
 

@@ -318,7 +318,7 @@ def objective(
     """The objective of `model` in the parameters of `selection`; the model is in eval mode inside."""
     prepare()
     # Every pass over a DataLoader draws a seed from torch's global generator, shuffled or not.
-    with evaluating(model), torch.random.fork_rng(devices=[]):
+    with evaluating(model, loss_fn), torch.random.fork_rng(devices=[]):
         yield Objective(model, loss_fn, batches, dtype, selection)
 
 
