@@ -65,7 +65,8 @@ def make(name: str) -> Problem:
             model(inputs)
         return Problem(model.eval(), F.cross_entropy, batches)
     if name == "lstm":
-        return Problem(Recurrent(), sequence_loss, _data((4, 2), (3, 5), (3,)))
+        # 4 characters, 3 classes: only the last dimension of the outputs can hold the classes.
+        return Problem(Recurrent(), sequence_loss, _data((4, 2), (4, 5), (4,)))
     raise ValueError(name)
 
 

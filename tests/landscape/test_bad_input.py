@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
 
 from entropy_sgd.landscape import (
     adaptive_sharpness,
@@ -59,6 +61,34 @@ def test_the_default_device_is_the_users(measure: Callable[..., Any], mlp: Any) 
         found = measure(*mlp)
     expected = _tensors(measure(*mlp))
     torch.testing.assert_close(_tensors(found), expected, rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_the_global_generator_is_the_users(shuffle: bool, measure: Callable[..., Any], mlp: Any) -> None:
+    inputs, targets = mlp.batches[0]
+    loader = DataLoader(TensorDataset(inputs, targets), batch_size=4, shuffle=shuffle)
+    state = torch.get_rng_state()
+    measure(mlp.model, mlp.loss_fn, loader)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_what_a_forward_pass_keeps_is_forgotten(measure: Callable[..., Any], mlp: Any) -> None:
+    class Keeping(nn.Module):
+        def __init__(self, inner: Callable[..., Tensor]) -> None:
+            super().__init__()
+            self.inner, self.last = inner, "nothing"
+
+        def forward(self, *inputs: Tensor) -> Tensor:
+            self.last = self.new = self.inner(*inputs)
+            return self.last
+
+    model, loss_fn = Keeping(mlp.model), Keeping(mlp.loss_fn)
+    measure(model, loss_fn, mlp.batches)
+    for kept in (model, loss_fn):
+        assert kept.last == "nothing"
+        assert not hasattr(kept, "new")
+    copied = copy.deepcopy(model)
+    assert torch.equal(copied(mlp.batches[0][0]), model(mlp.batches[0][0]))
 
 
 def test_batches_that_are_empty_or_read_once(measure: Callable[..., Any], mlp: Any) -> None:

@@ -49,6 +49,18 @@ def test_from_moments_written_out(optimizer_class: Any, mlp: Any) -> None:
     torch.testing.assert_close(fisher_diagonal(optimizer).double(), torch.cat(expected), rtol=1e-4, atol=1e-8)
 
 
+def test_moments_in_16_bits_lose_nothing_further() -> None:
+    torch.manual_seed(0)
+    p = nn.Parameter(torch.randn(500).bfloat16())
+    adam = torch.optim.Adam([p], betas=(0.9, 0.99))
+    for _ in range(5):
+        p.grad = (1 + 0.2 * torch.randn(500)).bfloat16()  # a mean far from zero: the difference cancels
+        adam.step()
+    m, v = (adam.state[p][name].double() for name in ("exp_avg", "exp_avg_sq"))
+    expected = v / (1 - 0.99**5) - (m / (1 - 0.9**5)) ** 2
+    torch.testing.assert_close(fisher_diagonal(adam).double(), expected, rtol=0, atol=1e-6)
+
+
 def test_an_optimizer_around_adam(mlp: Any) -> None:
     class Around(torch.optim.Optimizer):
         """Shares state and groups with the Adam inside."""

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
 import copy
+import math
 import warnings
+from collections import UserDict
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -12,8 +15,9 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_sequence
 
-from entropy_sgd.landscape import hessian, hessian_eigenvalues, spectral_density
+from entropy_sgd.landscape import hessian, hessian_eigenvalues, line, spectral_density
 from entropy_sgd.landscape.objective import Objective, objective
 
 with warnings.catch_warnings():
@@ -132,6 +136,136 @@ def test_tied_weights_count_once() -> None:
         for i, row in enumerate(blocks)
     ]
     torch.testing.assert_close(found, torch.linalg.eigvalsh(torch.cat(rows)), rtol=1e-10, atol=1e-12)
+
+
+def test_a_module_with_two_names_and_a_weight_tied_to_it() -> None:
+    torch.manual_seed(0)
+    layer, norm, last = nn.Linear(3, 3), nn.BatchNorm1d(3), nn.Linear(3, 3)
+    last.weight = layer.weight
+    model = nn.Sequential(layer, norm, nn.Tanh(), layer, norm, last).eval()
+    batches = [(torch.randn(n, 3), torch.randint(3, (n,))) for n in (8, 4)]
+    slots = [
+        (module, key) for module in (layer, norm, last) for key in (*module._parameters, *module._buffers)
+    ]
+    tensors = [getattr(*slot) for slot in slots]
+    before = [tensor.clone() for tensor in tensors]
+    found = hessian_eigenvalues(model, F.cross_entropy, batches)
+    line(model, F.cross_entropy, batches, model, model, positions=torch.tensor([0.5]))
+    after = [getattr(*slot) for slot in slots]
+    assert all(a is b for a, b in zip(after, tensors, strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(after, before, strict=True))
+    assert len(found) == 9 + 3 + 3 + 3 + 3
+
+    def loss(weight: Tensor, *rest: Tensor) -> Tensor:
+        bias, scale, shift, other = rest
+        x, y = torch.cat([x for x, _ in batches]).double(), torch.cat([y for _, y in batches])
+        h = x @ weight.T + bias
+        for follow in (lambda h: torch.tanh(h) @ weight.T + bias, lambda h: h @ weight.T + other):
+            h = follow(h / math.sqrt(1 + norm.eps) * scale + shift)
+        return F.cross_entropy(h, y)
+
+    parameters = (layer.weight, layer.bias, norm.weight, norm.bias, last.bias)
+    inputs = tuple(p.detach().double() for p in parameters)
+    blocks = torch.autograd.functional.hessian(loss, inputs)
+    sizes = [p.numel() for p in parameters]
+    rows = [torch.cat([b.reshape(sizes[i], -1) for b in row], dim=1) for i, row in enumerate(blocks)]
+    torch.testing.assert_close(found, torch.linalg.eigvalsh(torch.cat(rows)), rtol=1e-10, atol=1e-12)
+
+
+def test_a_loss_with_weights_of_classes(mlp: Any) -> None:
+    w = torch.tensor([1.0, 3.0, 0.5])
+    batches = mlp.batches[:1]
+    by_hand = lambda o, t: (w.double()[t] * -o.log_softmax(1)[torch.arange(9), t]).sum() / w.double()[t].sum()  # noqa: E731
+    loss_fn = nn.CrossEntropyLoss(weight=w)
+    found = hessian_eigenvalues(mlp.model, loss_fn, batches)
+    torch.testing.assert_close(
+        found, hessian_eigenvalues(mlp.model, by_hand, batches), rtol=1e-10, atol=1e-12
+    )
+    assert loss_fn.weight.dtype == torch.float32
+
+    def closure(outputs: Tensor, targets: Tensor) -> Tensor:
+        return F.cross_entropy(outputs, targets, weight=w)
+
+    with pytest.raises(RuntimeError, match=r"expected scalar type .* or pass dtype=torch\.float32"):
+        hessian_eigenvalues(mlp.model, closure, batches)
+    single = hessian_eigenvalues(mlp.model, closure, batches, dtype=torch.float32)
+    torch.testing.assert_close(single.double(), found, rtol=0, atol=1e-5)
+
+
+class Pair(NamedTuple):
+    x: Any
+
+
+class Encoding(UserDict[str, Any]):
+    """A mapping that is no dict, with its entries as attributes, as transformers' BatchEncoding."""
+
+    def __getattr__(self, name: str) -> Any:
+        return self.data[name]
+
+
+class Attributes(dict[str, Any]):
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+
+@pytest.mark.parametrize(
+    "kind", [Pair, lambda x: Attributes(x=x), lambda x: Encoding(x=x), lambda x: MappingProxyType({"x": x})]
+)
+def test_inputs_in_containers(kind: Callable[[Tensor], Any], mlp: Any) -> None:
+    class Unpacking(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = mlp.model
+
+        def forward(self, inputs: Any) -> Tensor:
+            return self.inner(inputs["x"] if type(inputs) is dict else inputs.x)
+
+    batches = [(kind(x), y) for x, y in mlp.batches]
+    found = hessian_eigenvalues(Unpacking(), mlp.loss_fn, batches)
+    assert torch.equal(found, hessian_eigenvalues(*mlp))
+
+
+def test_inputs_and_targets_in_dictionaries(mlp: Any) -> None:
+    class Unpacking(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = mlp.model
+
+        def forward(self, inputs: dict[str, Tensor]) -> Tensor:
+            return self.inner(inputs["x"])
+
+    def loss(outputs: Tensor, targets: dict[str, Any]) -> Tensor:
+        return F.cross_entropy(outputs, targets["labels"])
+
+    batches = [({"x": x}, {"kind": "class", "labels": y, "weight": torch.ones(1)}) for x, y in mlp.batches]
+    assert torch.equal(hessian_eigenvalues(Unpacking(), loss, batches), hessian_eigenvalues(*mlp))
+
+
+def test_packed_sequences() -> None:
+    """Values as of the sequences one by one; derivatives do not exist in torch."""
+    torch.manual_seed(0)
+
+    class Last(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.rnn, self.out = nn.GRU(3, 4), nn.Linear(4, 3)
+
+        def forward(self, x: Any) -> Tensor:
+            return self.out(self.rnn(x)[1][0])
+
+    model = Last()
+    sequences, y = [torch.randn(n, 3) for n in (2, 5, 3)], torch.tensor([0, 2, 1])
+    batches = [(pack_sequence(sequences, enforce_sorted=False), y)]
+    found = line(model, F.cross_entropy, batches, model, model, positions=torch.zeros(1), dtype=torch.float64)
+    model.double()
+    outputs = torch.cat([model(x[:, None].double()) for x in sequences])
+    assert float(found.loss) == pytest.approx(float(F.cross_entropy(outputs, y).detach()), rel=1e-12)
+    for measure in (hessian_eigenvalues, spectral_density):
+        with pytest.raises(RuntimeError, match=r"torch.func cannot .* packed sequences \(give padded ones"):
+            measure(model, F.cross_entropy, batches)
 
 
 def test_products_agree_with_curvlinops(problem: Any) -> None:

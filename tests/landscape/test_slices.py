@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from entropy_sgd.landscape import line, plane
+from entropy_sgd.landscape import line, local_energy, plane
 from entropy_sgd.landscape.slices import classification_error, random_direction
 
 
@@ -34,19 +34,52 @@ def test_line_against_a_model_that_is_walked_along(problem: Any) -> None:
                 p.copy_((1 - t) * a + t * b)
             for layer in walker.modules():
                 if isinstance(layer, nn.BatchNorm2d):
-                    layer.reset_running_stats()
-                    layer.momentum = None
-            if any(isinstance(layer, nn.BatchNorm2d) for layer in walker.modules()):
-                walker.train()
-                for inputs, _ in batches:
-                    walker(inputs)
-                walker.eval()
+                    # The layer before it gives its input: means over the batches, weighted by their sizes.
+                    parts = [walker[0](inputs) for inputs, _ in batches]
+                    sizes = torch.tensor([float(len(part)) for part in parts])
+                    layer.running_mean.copy_(_weighted([part.mean((0, 2, 3)) for part in parts], sizes))
+                    layer.running_var.copy_(_weighted([part.var((0, 2, 3)) for part in parts], sizes))
             outputs = walker(x)
             assert float(found.loss[i]) == pytest.approx(float(loss_fn(outputs, y)), rel=1e-5)
             logits = outputs[0] if isinstance(outputs, tuple) else outputs
             wrong = float((logits.argmax(-1) != y).double().mean())
             assert found.error is not None
             assert float(found.error[i]) == pytest.approx(wrong, abs=1e-9)
+
+
+def _weighted(rows: list[Tensor], weights: Tensor) -> Tensor:
+    return weights @ torch.stack(rows) / weights.sum()
+
+
+@pytest.mark.parametrize("sizes", [(8, 4, 1), (1, 8, 4)])
+def test_statistics_pass_over_a_batch_of_one_sample(sizes: tuple[int, ...]) -> None:
+    """A layer that is used twice takes the mean over all its inputs."""
+    torch.manual_seed(0)
+    norm = nn.BatchNorm1d(3)
+    model = nn.Sequential(norm, nn.Linear(3, 3), norm).eval()
+    x, y = torch.randn(13, 3), torch.randint(3, (13,))
+    batches = list(zip(x.split(sizes), y.split(sizes), strict=True))
+    found = line(model, F.cross_entropy, batches, model, model, positions=torch.zeros(2))
+    middle = [model[1](F.batch_norm(part, None, None, training=True)) for part, _ in batches if len(part) > 1]
+    parts = [part for part, _ in batches if len(part) > 1] + middle
+    weights = torch.tensor([8.0, 4.0, 8.0, 4.0])
+    with torch.no_grad():
+        norm.running_mean.copy_(_weighted([part.mean(0) for part in parts], weights))
+        norm.running_var.copy_(_weighted([part.var(0) for part in parts], weights))
+        expected = float(F.cross_entropy(model(x), y))
+    assert found.loss.tolist() == pytest.approx([expected, expected], rel=1e-5)
+    with pytest.raises(ValueError, match="batch normalisation '0' one value per channel"):
+        line(model, F.cross_entropy, [(x[:1], y[:1])], model, model)
+
+
+def test_statistics_that_overflow_at_one_position_are_forgotten_at_the_next() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3)).eval()
+    batches = [(torch.randn(8, 3), torch.randint(3, (8,)))]
+    end = torch.full((18,), 1e30)
+    found = line(model, F.cross_entropy, batches, model, end, positions=torch.tensor([0.0, 1.0, 0.0]))
+    assert found.loss[0].isfinite()
+    assert found.loss[2] == found.loss[0]
 
 
 def test_the_model_comes_back_as_it_was(problem: Any) -> None:
@@ -123,6 +156,75 @@ def test_error_with_classes_second_as_in_torchs_losses() -> None:
     targets = scores.argmax(1)
     targets[0, 0] = (targets[0, 0] + 1) % 5
     assert float(classification_error(scores, targets)) == pytest.approx(1 / 28)
+
+
+@pytest.mark.parametrize("places", [(5,), (7,), (5, 5), (4, 4)])  # 8 samples, 5 classes
+def test_error_of_outputs_with_as_many_classes_as_places(places: tuple[int, ...]) -> None:
+    """A right answer has a small loss, so a network that is right has no error wherever it is."""
+    targets = torch.randint(5, (8, *places))
+    scores = 50 * F.one_hot(targets, 5).movedim(-1, 1).double()
+    assert float(F.cross_entropy(scores, targets)) < 1e-9
+    assert float(classification_error(scores, targets)) == 0.0
+
+
+def test_error_of_targets_in_another_shape() -> None:
+    for places in (7, 5):
+        scores = torch.randn(4, places, 5)  # (samples, places, classes), as of a language model
+        targets = scores.argmax(-1)
+        targets[0, 0] = (targets[0, 0] + 1) % 5
+        flat = scores.flatten(0, 1)
+        same = [
+            (scores, targets.flatten()),
+            (flat, targets),
+            (flat, targets.flatten()),
+            (flat, targets[..., None]),
+        ]
+        for outputs, wanted in same:
+            assert float(classification_error(outputs, wanted)) == pytest.approx(1 / targets.numel())
+        assert classification_error(scores, targets.T) is None  # as many, in another order
+
+
+def test_targets_that_the_loss_ignores_do_not_count() -> None:
+    """Padding the sequences changes nothing, and batches weigh as much as they have targets."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 4), nn.Unflatten(1, (2, 2)))  # (samples, 2 classes, 2 places)
+    x, y = torch.randn(12, 3), torch.randint(2, (12, 2))
+    y[:3] = torch.tensor([0, -100])
+    y[5, 0] = -100
+    batches = [(x[:3], y[:3]), (x[3:], y[3:])]
+    where = torch.tensor([0.0, 1.0])
+    found = line(model, F.cross_entropy, batches, model, other(model), positions=where)
+    whole = line(model, F.cross_entropy, [(x, y)], model, other(model), positions=where)
+    torch.testing.assert_close(found.loss, whole.loss)
+    answers, kept = model(x).argmax(1), y >= 0
+    assert float(whole.loss[0]) == pytest.approx(float(F.cross_entropy(model(x), y).detach()))
+    for measured in (found, whole):
+        assert measured.error is not None
+        assert float(measured.error[0]) == pytest.approx(float((answers != y)[kept].double().mean()))
+    assert float(classification_error(torch.eye(200), torch.arange(200, dtype=torch.uint8))) == 0.0
+    with pytest.raises(ValueError, match=r"without samples.*-100"):
+        line(model, F.cross_entropy, [(x, torch.full_like(y, -100))], model, model)
+
+
+@pytest.mark.parametrize("shape", [(40,), (40, 1)])
+def test_a_binary_classifier_with_one_output_needs_an_error_function(shape: tuple[int, ...]) -> None:
+    torch.manual_seed(0)
+    model, x = nn.Linear(3, 1), torch.randn(40, 3)
+    y = (x[:, 0] > 0.5).long().view(shape)
+
+    def loss(outputs: Tensor, targets: Tensor) -> Tensor:
+        return F.binary_cross_entropy_with_logits(outputs.flatten(), targets.flatten().to(outputs.dtype))
+
+    def wrong(outputs: Tensor, targets: Tensor) -> Tensor:
+        return ((outputs.flatten() > 0).long() != targets.flatten()).double().mean()
+
+    best = torch.tensor([9.0, 0.0, 0.0, -4.5])
+    found = line(model, loss, [(x, y)], -best, best, positions=torch.tensor([0.0, 1.0]), error_fn=wrong)
+    assert found.error is not None
+    assert found.error.tolist() == [1.0, 0.0]
+    assert line(model, loss, [(x, y)], -best, best).error is None
+    with pytest.raises(ValueError, match=r"error_fn must be given.*outputs: a tensor of shape \(40, 1\)"):
+        local_energy(model, loss, [(x, y)], 0.1)
 
 
 def test_nonsense_is_refused(mlp: Any) -> None:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from entropy_sgd.arguments import count, positive
+from entropy_sgd.landscape.inputs import describe
 from entropy_sgd.landscape.objective import Batches, LossFunction, Objective, objective
 from entropy_sgd.landscape.runtime import Progress, generator
 from entropy_sgd.landscape.slices import ErrorFunction, classification_error
@@ -59,7 +60,8 @@ def local_energy(
         sigma: the relative size of the noise, above 0; the paper looks at values up to 0.5.
         draws: number of draws of z, at least 2.
         error_fn: `error_fn(outputs, targets)`, a mean over the batch; defaults to the share of targets (whole
-            numbers) that are not the largest of the outputs. Pass `loss_fn` for the rise of the loss.
+            numbers) that are not the largest of the outputs, as in `line`; a single output per target needs
+            one. Pass `loss_fn` for the rise of the loss.
         seed: of the draws; torch's global generator is not used.
         dtype: the type of all computations; defaults to the parameters' own (at least float32).
         progress: report progress on standard error once the call has taken 10 seconds.
@@ -86,8 +88,9 @@ def _error(f: Objective, w: Tensor, error_fn: ErrorFunction | None) -> float:
         error = (error_fn or classification_error)(outputs, targets)
         if error is None:
             raise ValueError(
-                "error_fn must be given, because the targets are not classes: use "
-                "error_fn(outputs, targets), a mean over the batch, such as loss_fn itself"
+                "error_fn must be given, because the targets are not classes or the outputs not their scores "
+                f"(outputs: {describe(outputs)}, targets: {describe(targets)}): use error_fn(outputs, "
+                "targets), a mean over the batch, such as loss_fn itself"
             )
         total += share * float(error)
     return total

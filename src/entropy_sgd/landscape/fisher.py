@@ -32,7 +32,8 @@ def fisher_diagonal(
     `fisher_diagonal(optimizer)` reads the moments m and v that Adam keeps (or AdamW, or any optimizer with
     these in its `state`), with their bias corrected. As in the paper, g is then the gradient of a mini-batch
     and E an exponential average over the last steps, longer for g^2 than for g, so an entry can be negative;
-    none is clipped. A parameter that never had a gradient counts as zero.
+    none is clipped. A parameter that never had a gradient counts as zero. Moments of 16 bits are subtracted
+    in float32.
 
     `fisher_diagonal(model, loss_fn, batches)` takes g to be the gradient of one sample and E the mean over
     all samples of `batches`, exactly. Dimension 0 of inputs and targets indexes samples.
@@ -90,8 +91,10 @@ def _from_moments(optimizer: torch.optim.Optimizer) -> Tensor:
             found = True
             beta1, beta2 = (float(beta) for beta in group["betas"])
             t = float(state["step"])
-            mean = state["exp_avg"] / (1 - beta1**t)
-            square = state["exp_avg_sq"] / (1 - beta2**t)
+            # In float32 at least, because the difference cancels.
+            wide = torch.promote_types(state["exp_avg"].dtype, torch.float32)
+            mean = state["exp_avg"].to(wide) / (1 - beta1**t)
+            square = state["exp_avg_sq"].to(wide) / (1 - beta2**t)
             parts.append((square - mean**2).detach().flatten())
     if not found:
         raise ValueError(

@@ -48,7 +48,7 @@ def hessian_eigenvalues(
             training mode) and left unchanged.
         loss_fn: `loss_fn(model(inputs), targets)`, the mean over a batch.
         batches: a list, DataLoader or other re-iterable of `(inputs, targets)`; batches of different sizes
-            are weighted by their number of targets.
+            are weighted by their number of targets (without those of -100, which torch's losses ignore).
         parameters: names of parameters or modules, if only their diagonal block of the Hessian is wanted
             (`"0"`, or `["0.weight", "2.weight"]`); all other parameters are then constants.
         dtype: the type of all computations. float32 halves the memory and blurs eigenvalues below about 1e-5

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import sys
 import warnings
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
@@ -13,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.modules import batchnorm, dropout
+from torch.nn.utils.rnn import PackedSequence
 
 from entropy_sgd.arguments import refuse
 
@@ -24,8 +26,9 @@ Selection = str | Sequence[str] | None
 class Samples:
     """The (inputs, targets) pairs of `batches`, each with its size; can be iterated over repeatedly.
 
-    The size of a batch is the number of entries of its targets: a mean over the batch has that many terms (or
-    the same multiple of it in every batch), whether the targets are labels, pixels or characters.
+    The size of a batch is the number of entries of its targets that count: a mean over the batch has that
+    many terms (or the same multiple of it in every batch), whether the targets are labels, pixels or
+    characters. The first tensor counts if the targets hold several.
     """
 
     def __init__(self, batches: Batches, device: torch.device, dtype: torch.dtype):
@@ -59,11 +62,24 @@ class Samples:
         """`value` on the device; floating-point tensors, also inside containers, in `dtype`."""
         if isinstance(value, Tensor):
             return value.detach().to(self._device, self._dtype if value.is_floating_point() else value.dtype)
+        if isinstance(value, PackedSequence):  # a named tuple whose lengths stay on the CPU
+            dtype = self._dtype if value.data.is_floating_point() else value.data.dtype
+            return cast(Any, value).to(self._device, dtype)
         if isinstance(value, tuple | list):
             entries = [self.cast(entry) for entry in cast(list[Any], value)]
+            kind: Any = type(cast(object, value))
+            if hasattr(kind, "_fields"):  # a named tuple
+                return kind(*entries)
             return entries if isinstance(value, list) else tuple(entries)
-        if isinstance(value, dict):
-            return {key: self.cast(entry) for key, entry in cast(dict[Any, Any], value).items()}
+        if isinstance(value, Mapping):
+            mapping = {key: self.cast(entry) for key, entry in cast(Mapping[Any, Any], value).items()}
+            if type(cast(object, value)) is dict or not isinstance(value, MutableMapping):
+                return mapping
+            # Of the same type, whose entries may be attributes too: BatchEncoding of transformers.
+            result = copy.copy(cast(MutableMapping[Any, Any], value))
+            for key, entry in mapping.items():
+                result[key] = entry
+            return result
         return value
 
 
@@ -98,8 +114,14 @@ def trainable(model: nn.Module, selection: Selection = None) -> dict[str, Tensor
 
 
 @contextmanager
-def evaluating(model: nn.Module) -> Generator[None]:
-    """`model` in eval mode, with a warning if that changes its outputs; each module's mode is restored."""
+def evaluating(model: nn.Module, loss_fn: object = None) -> Generator[None]:
+    """`model` in eval mode, with a warning if that changes its outputs.
+
+    Each module's mode is restored, and its attributes, also those of a loss that is a module.
+    """
+    # A forward pass may keep what it computed: under torch.func, tensors that nobody can copy or save later.
+    losses = loss_fn.modules() if isinstance(loss_fn, nn.Module) else ()
+    attributes = [(module, dict(vars(module))) for module in (*model.modules(), *losses)]
     modes = [(module, module.training) for module in model.modules()]
     noisy = sorted({type(module).__name__ for module, training in modes if training and _has_modes(module)})
     if noisy:
@@ -117,6 +139,10 @@ def evaluating(model: nn.Module) -> Generator[None]:
         with _mkldnn(not recurrent), sdpa_kernel(SDPBackend.MATH):
             yield
     finally:
+        for module, before in attributes:
+            for name in vars(module).keys() - before.keys():
+                del vars(module)[name]
+            vars(module).update(before)
         for module, training in modes:
             module.training = training
 
@@ -130,16 +156,38 @@ def describe(value: Any) -> str:
     )
 
 
+def counted(targets: Tensor) -> Tensor:
+    """Which entries of `targets` count: not those of -100, the `ignore_index` of torch's losses."""
+    if targets.is_floating_point() or targets.is_complex():
+        return torch.ones_like(targets, dtype=torch.bool)
+    return targets.long() != -100  # long: the 156 of unsigned bytes would be equal to -100
+
+
 def _size(inputs: Any, targets: Any) -> int:
-    if isinstance(targets, Tensor):
-        size = targets.numel()
-    elif isinstance(inputs, Tensor):
-        size = len(inputs)
+    wanted, given = _first_tensor(targets), _first_tensor(inputs)
+    if wanted is not None:
+        size = int(counted(wanted).sum())
+    elif given is not None:
+        size = len(given)
     else:
         raise TypeError(f"batches: no tensor among {describe(inputs)} and {describe(targets)}")
     if not size:
-        raise ValueError("batches holds a batch without samples")
+        raise ValueError(
+            "batches holds a batch without samples (targets of -100, which losses ignore, are none)"
+        )
     return size
+
+
+def _first_tensor(value: Any) -> Tensor | None:
+    """The first tensor in containers within each other."""
+    if isinstance(value, Tensor):
+        return value
+    if isinstance(value, Mapping):
+        value = list(cast(Mapping[Any, Any], value).values())
+    if not isinstance(value, tuple | list):
+        return None
+    found = (_first_tensor(entry) for entry in cast(list[Any], value))
+    return next((tensor for tensor in found if tensor is not None), None)
 
 
 def _is_part(name: str, prefix: str) -> bool:

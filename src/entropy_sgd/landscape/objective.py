@@ -9,7 +9,9 @@ of modules. `w` holds the parameters with `requires_grad` (all, or those selecte
 
 from __future__ import annotations
 
+import copy
 import math
+import re
 from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from typing import Any, cast
@@ -46,11 +48,12 @@ class Objective:
     ):
         parameters = trainable(model, selection)
         first = next(iter(parameters.values()))
-        self.dtype = torch.promote_types(first.dtype, torch.float32) if dtype is None else dtype
+        own = torch.promote_types(first.dtype, torch.float32)
+        self.dtype = own if dtype is None else dtype
         if self.dtype not in (torch.float32, torch.float64):
             raise TypeError(f"dtype must be torch.float32 or torch.float64, got {self.dtype}")
         self.device = first.device
-        self._model, self._loss_fn = model, loss_fn
+        self._model, self._loss_fn = model, _converted(loss_fn, self.device, self.dtype)
         self._forwards: bool | None = None  # whether torch can differentiate the gradient forwards
         self.shapes = {name: p.shape for name, p in parameters.items()}
         self.sizes = [p.numel() for p in parameters.values()]
@@ -61,13 +64,30 @@ class Objective:
         fixed = {name: p for name, p in model.named_parameters() if name not in parameters}
         fixed |= dict(model.named_buffers())
         self._fixed = {name: self._samples.cast(tensor).clone() for name, tensor in fixed.items()}
-        self.start = float(self.value(self.weights))
+        # Each slot of each module once, with the name of its tensor: `functional_call` with tied weights
+        # would swap the slots of a module that has two names twice, and put the wrong tensors back.
+        names = {id(t): name for name, t in [*model.named_parameters(), *model.named_buffers()]}
+        self._slots = {
+            f"{path}.{key}".lstrip("."): names[id(tensor)]
+            for path, module in _named_modules(model)
+            for key, tensor in [*module._parameters.items(), *module._buffers.items()]
+            if tensor is not None
+        }
+        try:
+            self.start = float(self.value(self.weights))
+        except RuntimeError as error:
+            if self.dtype is own or not re.search(r"dtype|scalar type|type \(", str(error)):
+                raise
+            raise RuntimeError(
+                f"model or loss_fn: {error} (parameters, buffers and batches are converted to {self.dtype}, "
+                f"other tensors are not: make them buffers of a module, or pass dtype={own})"
+            ) from error
         if not math.isfinite(self.start):
             raise ValueError(f"the loss at the model's weights is {self.start}; it must be finite")
 
     @property
     def samples(self) -> int:
-        """The number N of terms in the mean: the entries of all targets."""
+        """The number N of terms in the mean: the entries of all targets but those of -100."""
         return self._samples.total
 
     def value(self, w: Tensor) -> Tensor:
@@ -158,23 +178,46 @@ class Objective:
             yield outputs, targets, loss, size / self._samples.total
 
     def recompute_statistics(self, w: Tensor) -> None:
-        """Set batch normalisation's running means and variances to their mean over the batches at `w`."""
-        modules = cast(Iterable[tuple[str, nn.Module]], self._model.named_modules())
+        """Set batch normalisation's running means and variances to their mean over the batches at `w`.
+
+        A batch counts as much as it has values per channel. A layer passes over a batch with a single one,
+        which has no variance, and normalises it with the statistics so far.
+        """
         layers = {
             name: layer
-            for name, layer in modules
-            if isinstance(layer, _BatchNorm) and layer.track_running_stats
+            for name, layer in _named_modules(self._model)
+            if isinstance(layer, _BatchNorm) and layer.track_running_stats and layer.running_mean is not None
         }
+        if not layers:
+            return
+        seen: dict[_BatchNorm, int] = {}
+
+        def weigh(layer: _BatchNorm, args: tuple[Tensor, ...], kwargs: dict[str, Tensor]) -> None:
+            (x,) = (*args, *kwargs.values())
+            size = x.numel() // x.shape[1]
+            layer.training = size > 1
+            seen[layer] = seen.get(layer, 0) + size * layer.training
+            layer.momentum = size / max(seen[layer], 1)
+
         momenta = [layer.momentum for layer in layers.values()]
-        for name, layer in layers.items():
-            self._fixed[f"{name}.num_batches_tracked".lstrip(".")].zero_()
-            layer.momentum, layer.training = None, True  # None: the mean over all batches
+        hooks = [layer.register_forward_pre_hook(weigh, with_kwargs=True) for layer in layers.values()]
+        for name in layers:  # statistics of other weights that are not finite would stay so
+            for buffer, value in (("running_mean", 0.0), ("running_var", 1.0)):
+                self._fixed[self._slots[f"{name}.{buffer}".lstrip(".")]].fill_(value)
         try:
-            for _ in self.outputs(w) if layers else ():
-                pass
+            with torch.no_grad():
+                for inputs, _, _ in self._samples:
+                    self._outputs(self.split(w), inputs)
         finally:
-            for layer, momentum in zip(layers.values(), momenta, strict=True):
+            for layer, momentum, hook in zip(layers.values(), momenta, hooks, strict=True):
                 layer.momentum, layer.training = momentum, False
+                hook.remove()
+        for name, layer in layers.items():
+            if seen.get(layer) == 0:
+                raise ValueError(
+                    f"batches: each gives batch normalisation {name!r} one value per channel, which has no "
+                    "variance; give batches of several samples"
+                )
 
     def split(self, w: Tensor) -> tuple[Tensor, ...]:
         """The vector `w` as one tensor per parameter."""
@@ -240,9 +283,9 @@ class Objective:
         return self._checked(self._loss_fn(self._outputs(parameters, inputs), targets))
 
     def _outputs(self, parameters: tuple[Tensor, ...], inputs: Any) -> Any:
-        return call(
-            self._model, {**self._fixed, **dict(zip(self.shapes, parameters, strict=True))}, (inputs,)
-        )
+        tensors = {**self._fixed, **dict(zip(self.shapes, parameters, strict=True))}
+        slots = {slot: tensors[name] for slot, name in self._slots.items()}
+        return call(self._model, slots, (inputs,), tie_weights=False)
 
     def _checked(self, loss: Any) -> Tensor:
         if not isinstance(loss, Tensor) or loss.numel() != 1:
@@ -252,7 +295,15 @@ class Objective:
     def _mean(self, term: Callable[[Any, Any], Tensor]) -> Tensor:
         result = torch.zeros((), dtype=self.dtype, device=self.device)
         for inputs, targets, size in self._samples:
-            result = result + term(inputs, targets) * (size / self._samples.total)
+            try:
+                result = result + term(inputs, targets) * (size / self._samples.total)
+            except RuntimeError as error:
+                if "have storage" not in str(error):
+                    raise
+                raise RuntimeError(
+                    "model: torch.func cannot differentiate one of its layers, as a recurrent one on packed "
+                    f"sequences (give padded ones): {error}"
+                ) from error
         return result
 
 
@@ -266,7 +317,8 @@ def objective(
 ) -> Generator[Objective]:
     """The objective of `model` in the parameters of `selection`; the model is in eval mode inside."""
     prepare()
-    with evaluating(model):
+    # Every pass over a DataLoader draws a seed from torch's global generator, shuffled or not.
+    with evaluating(model, loss_fn), torch.random.fork_rng(devices=[]):
         yield Objective(model, loss_fn, batches, dtype, selection)
 
 
@@ -277,3 +329,15 @@ def finite(name: str, derivatives: Tensor) -> Tensor:
             f"the {name} of the loss is not finite at the model's weights: check model and batches"
         )
     return derivatives
+
+
+def _named_modules(model: nn.Module) -> Iterable[tuple[str, nn.Module]]:
+    """Each module once, whatever the number of its names."""
+    return cast(Iterable[tuple[str, nn.Module]], model.named_modules())
+
+
+def _converted(loss_fn: LossFunction, device: torch.device, dtype: torch.dtype) -> LossFunction:
+    """`loss_fn`, or, of a module with tensors (weights of classes), a copy with these converted."""
+    if not isinstance(loss_fn, nn.Module) or not [*loss_fn.parameters(), *loss_fn.buffers()]:
+        return loss_fn
+    return copy.deepcopy(loss_fn).to(device, dtype)

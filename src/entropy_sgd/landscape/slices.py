@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from entropy_sgd.arguments import count, positive
-from entropy_sgd.landscape.inputs import Batches, describe, trainable
+from entropy_sgd.landscape.inputs import Batches, counted, describe, trainable
 from entropy_sgd.landscape.objective import LossFunction, Objective, objective
 from entropy_sgd.landscape.runtime import Progress, generator
 from entropy_sgd.landscape.typed_torch import lengths
@@ -31,7 +31,8 @@ class Line:
     positions: Tensor
     loss: Tensor
     error: Tensor | None
-    """The share of wrong answers; None if the targets are not classes and no `error_fn` was given."""
+    """The share of wrong answers; None if targets and outputs are not classes and their scores and no
+    `error_fn` was given."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,8 @@ class Plane:
     second: Tensor
     loss: Tensor
     error: Tensor | None
-    """The share of wrong answers; None if the targets are not classes and no `error_fn` was given."""
+    """The share of wrong answers; None if targets and outputs are not classes and their scores and no
+    `error_fn` was given."""
 
 
 def line(
@@ -62,7 +64,7 @@ def line(
     Args:
         model: provides the architecture and everything that is not trainable; it is measured in eval mode and
             left unchanged. Running statistics of batch normalisation belong to one set of weights only, so
-            they are recomputed from `batches` at every position.
+            they are recomputed from `batches` at every position, each batch weighted by its size.
         loss_fn: `loss_fn(model(inputs), targets)`, the mean over a batch.
         batches: a re-iterable of `(inputs, targets)`.
         start: a module like `model`, its `state_dict`, or a flat vector of the trainable parameters.
@@ -70,6 +72,9 @@ def line(
         positions: any numbers, also outside [0, 1]; defaults to 51 from -0.25 to 1.25.
         error_fn: `error_fn(outputs, targets)`, a mean over the batch; defaults to the share of targets (whole
             numbers) that are not the largest of the outputs (of the first output, if there are several).
+            Classes are in dimension 1 of the outputs, as in torch's losses, or in the last if only this fits
+            the targets; targets of -100 do not count. A single output per target, as of a binary classifier,
+            needs an `error_fn`.
         dtype: the type of all computations; defaults to the parameters' own.
         progress: report progress on standard error once the call has taken 10 seconds.
 
@@ -151,18 +156,33 @@ def random_direction(model: nn.Module, stream: torch.Generator) -> Tensor:
 
 
 def classification_error(outputs: Any, targets: Any) -> Tensor | None:
-    """The share of `targets` that are not the largest of `outputs`; None if they are not classes."""
+    """The share of `targets` that are not the largest of `outputs`; None if that has no meaning for them."""
     while isinstance(outputs, tuple | list):
         outputs = cast(list[Any], outputs)[0]
-    if not isinstance(targets, Tensor) or targets.is_floating_point() or not isinstance(outputs, Tensor):
+    if not isinstance(outputs, Tensor) or not isinstance(targets, Tensor):
         return None
-    for dimension in (-1, 1):  # classes last, or second as in torch's losses
-        if outputs.dim() < 2:
-            break
+    if targets.is_floating_point() or targets.is_complex():
+        return None
+    # Classes are second, as in torch's losses, or last; a loss that flattens has them last.
+    for dimension, fits in ((1, _same_shape), (-1, _same_shape), (-1, _same_order), (1, _same_order)):
+        if outputs.dim() < 2 or outputs.shape[dimension] < 2:  # one number has no largest: a binary score
+            continue
         answers = outputs.argmax(dimension)
-        if answers.numel() == targets.numel():
-            return (answers.flatten() != targets.flatten()).double().mean()
+        if fits(answers, targets):
+            wrong = answers.flatten() != targets.flatten()
+            return wrong[counted(targets).flatten()].double().mean()
     return None
+
+
+def _same_shape(answers: Tensor, targets: Tensor) -> bool:
+    return answers.shape == targets.shape
+
+
+def _same_order(answers: Tensor, targets: Tensor) -> bool:
+    """Whether one of them is the other flattened, or they differ in dimensions of 1 only."""
+    flat = min(answers.squeeze().dim(), targets.squeeze().dim()) < 2
+    same = answers.squeeze().shape == targets.squeeze().shape
+    return answers.numel() == targets.numel() and (flat or same)
 
 
 def _measure(

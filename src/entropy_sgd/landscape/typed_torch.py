@@ -21,7 +21,7 @@ _linalg: Any = torch.linalg
 eigh = cast(Callable[[Tensor], tuple[Tensor, Tensor]], _linalg.eigh)
 qr = cast(Callable[[Tensor], tuple[Tensor, Tensor]], _linalg.qr)
 svd = cast(Callable[[Tensor], tuple[Tensor, Tensor, Tensor]], _linalg.svd)
-call = cast(Callable[[torch.nn.Module, dict[str, Tensor], tuple[Any, ...]], Any], _func.functional_call)
+call = cast(Callable[..., Any], _func.functional_call)
 
 
 def prepare() -> None:
