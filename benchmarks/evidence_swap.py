@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import statistics
 from typing import Any
 
 from common import RESULTS
 from differences import less, mean
+from scipy import stats
 
 FRESH = 10
 """Choices were made on runs with lower seeds, but for one that docs/evidence.md names."""
 SEVERAL = 5
 """Where more optimizers than these were tried, they are in the table of settings."""
+MANY = 8
+"""Rows from which on their differences are counted."""
 AVERAGES = {
     "α = 0.9 (defaults)": "defaults (keep, inner, alpha=0.9)",
     "α = 0.75": "keep, inner, alpha=0.75",
@@ -81,6 +85,7 @@ def pairs(name: str, baseline: str, optimizer: str, shown: tuple[str, str]) -> s
 
     Where there are seeds that no choice was made on, those alone count.
     """
+    found: list[tuple[dict[int, float], dict[int, float]]] = []
     lines = [
         f"| data, network, budget, schedule | seeds | {' | '.join(shown)} | difference (95 %) |",
         "|---|---|---|---|---|",
@@ -91,6 +96,25 @@ def pairs(name: str, baseline: str, optimizer: str, shown: tuple[str, str]) -> s
         theirs = {seed: error for seed, error in theirs.items() if seed >= FRESH} or theirs
         if theirs:
             ours = {seed: ours[seed] for seed in theirs}
+            found.append((ours, theirs))
             values = f"{mean(theirs):.2f} % | {mean(ours):.2f} % | {less(ours, theirs)}"
             lines.append(f"| {heading(place)} | {len(theirs)} | {values} |")
-    return "\n".join(lines)
+    return "\n".join([*lines, *(["", tally(found)] if len(found) > MANY else [])])
+
+
+def tally(found: list[tuple[dict[int, float], dict[int, float]]]) -> str:
+    """How many differences are beyond their intervals, what of it chance explains, and the mean of all."""
+    differences = [[ours[seed] - theirs[seed] for seed in theirs] for ours, theirs in found]
+    p = [float(stats.ttest_1samp(d, 0.0).pvalue) for d in differences]
+    beyond = [statistics.fmean(d) for d, value in zip(differences, p, strict=True) if value < 0.05]
+    worse = sum(d > 0 for d in beyond)
+    relative = {
+        i: 100 * (mean(ours) / mean(theirs) - 1) for i, (ours, theirs) in enumerate(found)
+    }  # of a row, so that rows with large errors do not outweigh the others
+    corrected = min(p) < 0.05 / len(p)
+    return (
+        f"Beyond their intervals: {worse} worse, {len(beyond) - worse} better, of {len(p)}; chance alone "
+        f"would put {0.05 * len(p):.1f} there. Corrected for their number (Bonferroni), "
+        f"{'at least one is' if corrected else 'none is'}. Mean over the rows: "
+        f"{less(relative, dict.fromkeys(relative, 0.0))} % of the error (95 %)."
+    )
