@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from evidence_swap import averages, pairs, settings
+from evidence_swap import averages, both, pairs, settings, tally
 from evidence_tournament import curves, flatness, played, same_settings, sensitivity, standings, tournament
 from tournament_field import TASKS
 
@@ -32,14 +32,15 @@ def sections() -> dict[str, str]:
     for name, baseline, ours, shown in SWAPS:
         found[f"<!-- {name}, settings -->"] = settings(name, baseline)
         drawn = f"<!-- from results/bench/{name}.json: python benchmarks/evidence.py -->"
-        found[drawn] = pairs(name, baseline, ours, (baseline, shown))
+        found[drawn] = pairs(both(name, baseline, ours), (baseline, shown))
+    found["<!-- swap, tally -->"] = tally(both("swap", *SWAPS[0][1:3]))
     found["<!-- swap, averages -->"] = averages("swap")
     found["<!-- swap_lag -->"] = averages("swap_lag")
     found["<!-- swap_momentum, settings -->"] = settings("swap_momentum", "SGD")
     found["<!-- same settings -->"] = same_settings()
     kept = "keep, inner, alpha=0.75"
     found["<!-- swap_ablation -->"] = pairs(
-        "swap_ablation", f"{kept}, gamma=0, noise=0", kept, ("γ = 0, ε = 0", "with γ and ε")
+        both("swap_ablation", f"{kept}, gamma=0, noise=0", kept), ("γ = 0, ε = 0", "with γ and ε")
     )
     return found
 

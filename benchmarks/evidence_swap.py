@@ -14,8 +14,6 @@ FRESH = 10
 """Choices were made on runs with lower seeds, but for one that docs/evidence.md names."""
 SEVERAL = 5
 """Where more optimizers than these were tried, they are in the table of settings."""
-MANY = 8
-"""Rows from which on their differences are counted."""
 AVERAGES = {
     "α = 0.9 (defaults)": "defaults (keep, inner, alpha=0.9)",
     "α = 0.75": "keep, inner, alpha=0.75",
@@ -80,36 +78,44 @@ def averages(name: str) -> str:
     return "\n".join(lines)
 
 
-def pairs(name: str, baseline: str, optimizer: str, shown: tuple[str, str]) -> str:
-    """Two optimizers, `shown` under these names, where both were run with the same seeds.
+Pair = tuple[tuple[Any, ...], dict[int, float], dict[int, float]]  # place, our errors, the baseline's
+
+
+def both(name: str, baseline: str, optimizer: str) -> list[Pair]:
+    """Two optimizers' errors, where both were run with the same seeds.
 
     Where there are seeds that no choice was made on, those alone count.
     """
-    found: list[tuple[dict[int, float], dict[int, float]]] = []
-    lines = [
-        f"| data, network, budget, schedule | seeds | {' | '.join(shown)} | difference (95 %) |",
-        "|---|---|---|---|---|",
-    ]
+    found: list[Pair] = []
     for place, by in sorted(swapped(name).items()):
         ours = by.get(optimizer, {})
         theirs = {seed: error for seed, error in by.get(baseline, {}).items() if seed in ours}
         theirs = {seed: error for seed, error in theirs.items() if seed >= FRESH} or theirs
         if theirs:
-            ours = {seed: ours[seed] for seed in theirs}
-            found.append((ours, theirs))
-            values = f"{mean(theirs):.2f} % | {mean(ours):.2f} % | {less(ours, theirs)}"
-            lines.append(f"| {heading(place)} | {len(theirs)} | {values} |")
-    return "\n".join([*lines, *(["", tally(found)] if len(found) > MANY else [])])
+            found.append((place, {seed: ours[seed] for seed in theirs}, theirs))
+    return found
 
 
-def tally(found: list[tuple[dict[int, float], dict[int, float]]]) -> str:
+def pairs(found: list[Pair], shown: tuple[str, str]) -> str:
+    """A table of them, the baseline first, under the names `shown`."""
+    lines = [
+        f"| data, network, budget, schedule | seeds | {' | '.join(shown)} | difference (95 %) |",
+        "|---|---|---|---|---|",
+    ]
+    for place, ours, theirs in found:
+        values = f"{mean(theirs):.2f} % | {mean(ours):.2f} % | {less(ours, theirs)}"
+        lines.append(f"| {heading(place)} | {len(theirs)} | {values} |")
+    return "\n".join(lines)
+
+
+def tally(found: list[Pair]) -> str:
     """How many differences are beyond their intervals, what of it chance explains, and the mean of all."""
-    differences = [[ours[seed] - theirs[seed] for seed in theirs] for ours, theirs in found]
+    differences = [[ours[seed] - theirs[seed] for seed in theirs] for _, ours, theirs in found]
     p = [float(stats.ttest_1samp(d, 0.0).pvalue) for d in differences]
     beyond = [statistics.fmean(d) for d, value in zip(differences, p, strict=True) if value < 0.05]
     worse = sum(d > 0 for d in beyond)
     relative = {
-        i: 100 * (mean(ours) / mean(theirs) - 1) for i, (ours, theirs) in enumerate(found)
+        i: 100 * (mean(ours) / mean(theirs) - 1) for i, (_, ours, theirs) in enumerate(found)
     }  # of a row, so that rows with large errors do not outweigh the others
     corrected = min(p) < 0.05 / len(p)
     return (
