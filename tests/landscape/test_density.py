@@ -94,6 +94,22 @@ def test_the_density_integrates_to_one_and_follows_the_spectrum() -> None:
     assert float(torch.trapezoid(found.density(grid), grid.double())) == pytest.approx(1.0, abs=1e-6)
 
 
+def test_float32_resolves_a_bulk_beside_an_outlier() -> None:
+    """Eigenvalues uniform in [-1, 1] and one of 2,500: in closed form, (1/n) tr cos 3H = sin(3) / 3."""
+    n = 100_000
+    h = torch.linspace(-1, 1, n)
+    h[n // 2] = 2500.0
+    model, batches = nn.Linear(1, n, bias=False), [(torch.ones(1, 1), torch.zeros(1))]
+    found = spectral_density(model, lambda w, t: (h * w**2).sum() / 2, batches, probes=2, steps=20)
+    assert len(found.nodes) == 40
+    assert float(found.nodes[-1]) == pytest.approx(2500.0, rel=1e-6)
+    assert float(found.nodes[0]) == pytest.approx(-1.0, abs=0.02)
+    assert float(found.nodes[-2]) == pytest.approx(1.0, abs=0.02)
+    assert found.trace_of(lambda nodes: torch.cos(3 * nodes))[0] / n == pytest.approx(
+        math.sin(3) / 3, abs=0.01
+    )
+
+
 def test_same_seed_same_result_and_global_generator_untouched(mlp: Any) -> None:
     state = torch.get_rng_state()
     a = spectral_density(*mlp, probes=2, steps=5, seed=7)

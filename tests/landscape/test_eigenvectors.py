@@ -73,6 +73,26 @@ def test_magnitude_counts_both_signs_and_k_can_be_n() -> None:
     )
 
 
+def test_float32_residuals_in_many_dimensions() -> None:
+    """Of a diagonal H: they are those of the pairs, and below the tolerance."""
+    h = torch.linspace(0.0, 2e-3, 200_000)
+    h[:3] = torch.tensor([3.0, 2.0, 1.0])
+    problem = nn.Linear(1, len(h), bias=False), lambda w, t: (h * w**2).sum() / 2
+    found = hessian_eigenvectors(
+        *problem, [(torch.ones(1, 1), torch.zeros(1))], k=5, which="largest", tolerance=3e-5
+    )
+    pairs = found.vectors.double()
+    residuals = (pairs * h - found.values[:, None] * pairs).norm(dim=1)
+    torch.testing.assert_close(found.residuals, residuals, rtol=1e-2, atol=1e-6)
+    assert float(residuals.max()) < 3e-5 * 3.0
+    assert found.values.tolist() == pytest.approx([3.0, 2.0, 1.0, 2e-3, 2e-3], abs=1e-4)
+
+
+def test_a_tolerance_below_the_rounding_gives_a_warning(mlp: Any) -> None:
+    with pytest.warns(RuntimeWarning, match=r"torch\.float32 does not resolve it"):
+        hessian_eigenvectors(*mlp, dtype=torch.float32, tolerance=1e-9)
+
+
 def test_vectors_by_parameter(mlp: Any) -> None:
     found = hessian_eigenvectors(*mlp, k=2)
     parts = found.by_parameter()

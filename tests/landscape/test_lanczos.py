@@ -94,3 +94,28 @@ def test_dependent_start_vectors_are_dropped() -> None:
     assert len(theta) == 6
     torch.testing.assert_close(c[:, 2], c[:, 0] + c[:, 1])
     assert float(c[:, 3].abs().max()) == 0.0
+
+
+def test_float32_finds_what_float64_does() -> None:
+    """Also in many dimensions, and in a bulk that is small beside the outliers."""
+    n = 200_000
+    h = torch.linspace(-2e-3, 2e-3, n, dtype=torch.float64)
+    h[:3] = torch.tensor([3.0, 2.0, 1.0])
+    v = torch.nn.functional.normalize(starts(4, n), dim=1)
+    narrow = block_lanczos(lambda rows: rows * h.float(), v.float(), 10)
+    wide = block_lanczos(lambda rows: rows * h, v, 10)
+    torch.testing.assert_close(narrow.ritz()[0], wide.ritz()[0], rtol=0, atol=5e-7)
+    averages = [(c**2 * torch.cos(1000 * theta)[:, None]).sum(0) for theta, c in (narrow.ritz(), wide.ritz())]
+    torch.testing.assert_close(*averages, rtol=0, atol=1e-6)
+    torch.testing.assert_close(narrow.residuals(), wide.residuals(), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_an_exhausted_space_admits_the_rounding_of_products(dtype: torch.dtype) -> None:
+    h = with_spectrum(torch.tensor([0.0] * 500 + [1.0] * 500 + [100.0]))
+    krylov = block_lanczos(lambda v: v @ h.to(dtype), starts(3, len(h), dtype), 20)
+    assert len(krylov.coupling) == 0
+    pairs = krylov.ritz_vectors(torch.arange(len(krylov.matrix))).double()
+    actual = (pairs @ h - krylov.ritz()[0][:, None] * pairs).norm(dim=1)
+    assert 0 < float(actual.max()) < 10 * float(krylov.residuals().max())
+    assert float(krylov.residuals().max()) < 1e3 * torch.finfo(dtype).eps

@@ -150,6 +150,39 @@ def test_laplace_with_few_probes_is_within_its_error() -> None:
             assert abs(found.value - expected) < 4 * found.error
 
 
+SPECTRA = {
+    "twelve decades": torch.logspace(-10, 2, 3000, dtype=torch.float64),
+    "uniform": torch.linspace(0, 10, 3000, dtype=torch.float64),
+    "half zeros": torch.cat([torch.zeros(1500), torch.logspace(-7, 1, 1500)]).double(),
+    "bulk and outliers": torch.cat(
+        [torch.linspace(-0.03, 0.03, 2980) ** 3 + 3e-5, torch.logspace(0, 2, 20)]
+    ).double(),
+}
+
+
+@pytest.mark.parametrize("spectrum", SPECTRA)
+def test_laplace_with_too_few_steps_is_within_its_error(spectrum: str) -> None:
+    """A diagonal H at its minimum, in closed form."""
+    h = SPECTRA[spectrum]
+    model, batches = nn.Linear(1, len(h), bias=False).double(), [(torch.ones(1, 1), torch.zeros(1))]
+    nn.init.zeros_(model.weight)
+    expansion = laplace_expansion(model, lambda w, t: (h * w**2).sum() / 2, batches, probes=16, steps=20)
+    for gamma in (1e-5, 1e-4, 1e-3, 1e-2, 0.1):
+        found = expansion.local_entropy(gamma)
+        assert abs(found.normalized + float(torch.log1p(h / gamma).sum()) / 2) < 2 * found.error
+
+
+def test_where_lanczos_has_converged_only_the_probes_scatter() -> None:
+    """v^T A v over unit vectors v has the variance 2 (<a^2> - <a>^2) / (n + 2), a the eigenvalues of A."""
+    h = SPECTRA["half zeros"]
+    model, batches = nn.Linear(1, len(h), bias=False).double(), [(torch.ones(1, 1), torch.zeros(1))]
+    nn.init.zeros_(model.weight)
+    found = network_local_entropy(model, lambda w, t: (h * w**2).sum() / 2, batches, 0.1, probes=48, steps=40)
+    n, a = len(h), torch.log1p(h / 0.1)
+    scatter = n * math.sqrt(2 * float(a.var(correction=0)) / (n + 2) / 48) / 2
+    assert found.error == pytest.approx(scatter, rel=0.3)
+
+
 def test_one_expansion_serves_every_gamma() -> None:
     """The closed form for each gamma, from one process of Lanczos, also after one without an integral."""
     torch.manual_seed(4)

@@ -93,9 +93,11 @@ def hessian_eigenvectors(
         krylov = block_lanczos(f.products, start, steps, Progress("Lanczos", progress).at, converged)
         reached = _relative_residual(krylov, which, k)
         if reached > tolerance:
+            resolved = tolerance > torch.finfo(f.dtype).eps
             warnings.warn(
-                f"hessian_eigenvectors: a relative residual of {reached:.1e} after {steps} steps, above the "
-                f"tolerance of {tolerance:g}: take more steps",
+                f"hessian_eigenvectors: a relative residual of {reached:.1e} after {len(krylov.blocks)} "
+                f"steps, above the tolerance of {tolerance:g}: "
+                + ("take more steps" if resolved else f"{f.dtype} does not resolve it"),
                 RuntimeWarning,
                 stacklevel=2,
             )

@@ -22,6 +22,10 @@ from torch import Tensor
 
 from entropy_sgd.landscape.typed_torch import eigh, lengths, qr, svd
 
+# Overlaps are summed over so many entries at a time, and these sums in float64: the rounding of a float32 sum
+# over all n can exceed the curvature of most directions.
+ENTRIES = 2048
+
 
 @dataclass(frozen=True)
 class Krylov:
@@ -51,9 +55,14 @@ class Krylov:
         return self._eigen[1][:, chosen].T.to(self.basis) @ self.basis
 
     def residuals(self) -> Tensor:
-        """|H v - theta v| for each Ritz pair (theta, v), (m,): a bound on the error of theta."""
-        last = self._eigen[1][len(self.matrix) - self.blocks[-1] :]
-        return lengths((self.coupling @ last).T)
+        """|H v - theta v| for each Ritz pair (theta, v), (m,): a bound on the error of theta.
+
+        At least the rounding of a product, which the recurrence does not see.
+        """
+        theta, vectors = self._eigen
+        last = vectors[len(self.matrix) - self.blocks[-1] :]
+        rounding = torch.finfo(self.basis.dtype).eps * float(theta.abs().max())
+        return lengths((self.coupling @ last).T).clamp(min=rounding)
 
     def without_last(self, count: int) -> Krylov:
         """The result that `count` steps fewer would have given."""
@@ -85,8 +94,8 @@ def block_lanczos(
     depend linearly on the others are dropped, so blocks can become smaller.
     """
     b, n = start.shape
-    # A direction this small relative to the operator is rounding error.
-    epsilon = 10 * n**0.5 * torch.finfo(start.dtype).eps
+    # A direction this small relative to the operator is rounding error, of the entries or of sums over them.
+    epsilon = 10 * max(torch.finfo(start.dtype).eps, n**0.5 * torch.finfo(torch.float64).eps)
     basis = torch.empty(min(b * steps, n), n, dtype=start.dtype, device=start.device)
     matrix = torch.zeros(len(basis), len(basis), dtype=torch.float64, device="cpu")
     block, r = _orthonormal(start, basis[:0], 0, epsilon * float(lengths(start).max()))
@@ -99,7 +108,7 @@ def block_lanczos(
         blocks.append(len(block))
         rest = products(block)
         here = slice(m, m + len(block))
-        diagonal = (rest @ block.T).cpu().double()
+        diagonal = _overlaps(_double(rest), block).cpu()
         matrix[here, here] = (diagonal + diagonal.T) / 2
         m += len(block)
         scale = max(scale, float(lengths(rest).max()))
@@ -121,13 +130,38 @@ def _orthonormal(rows: Tensor, basis: Tensor, last: int, floor: float) -> tuple[
     vectors of the basis. These overlaps are removed first; what rounding left along the other vectors is
     removed once Q has unit length, so one pass over the whole basis suffices even for short directions.
     """
-    near = basis[len(basis) - last :]
-    rows = torch.addmm(rows, rows @ near.T, near, alpha=-1.0)
-    q, triangle = qr(rows.T)  # (n, k), (k, b)
+    # In float64, for these overlaps are large. Those with the whole basis, below, are small.
+    q, triangle = qr(_without(_double(rows), basis[len(basis) - last :]).T)  # (n, k), (k, b)
     left, singular, right = svd(triangle)
     kept = int((singular > floor).sum())
     coefficients = singular[:kept, None] * right[:kept]
-    q = (q @ left[:, :kept]).T
-    q = torch.addmm(q, q @ basis.T, basis, alpha=-1.0)
-    q, signs = qr(q.T)  # signs: diagonal, +1 or -1 up to rounding
-    return (q * signs.diagonal().sign()).T, coefficients.cpu().double()
+    q = _without((left[:, :kept].T @ q.T).to(basis), basis)
+    q, signs = qr(_double(q).T)  # signs: diagonal, +1 or -1 up to rounding
+    return (q * signs.diagonal().sign()).T.to(basis), coefficients.cpu()
+
+
+def _overlaps(rows: Tensor, basis: Tensor) -> Tensor:
+    """The products rows basis^T (b, m), float64; each sum of `ENTRIES` is taken in the type of the rows."""
+    overlaps = _double(rows.new_zeros(len(rows), len(basis)))
+    for part in _parts(basis):
+        overlaps += _double(rows[:, part] @ basis[:, part].to(rows).T)
+    return overlaps
+
+
+def _without(rows: Tensor, basis: Tensor) -> Tensor:
+    """The rows (b, n) minus their projection onto the basis, in the type of the rows."""
+    overlaps = _overlaps(rows, basis).to(rows)
+    rest = rows.clone()
+    for part in _parts(basis):
+        rest[:, part] -= overlaps @ basis[:, part].to(rows)
+    return rest
+
+
+def _parts(basis: Tensor) -> list[slice]:
+    """Slices of its columns; none if the basis is empty."""
+    return [slice(i, i + ENTRIES) for i in range(0, basis.shape[1] if len(basis) else 0, ENTRIES)]
+
+
+def _double(tensor: Tensor) -> Tensor:
+    """The tensor in float64; on the CPU if its device has no float64."""
+    return (tensor.cpu() if tensor.device.type == "mps" else tensor).double()

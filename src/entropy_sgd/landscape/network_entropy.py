@@ -40,8 +40,8 @@ class LaplaceExpansion:
     gradient_norm: float
     krylov: Krylov
     """Of the Hessian, from the probes and, as the last starting vector, the gradient at unit length."""
-    shorter: Krylov | None
-    """The same without the last tenth of the steps; None if further steps would change nothing."""
+    shorter: tuple[Krylov, ...]
+    """The same after half and after a quarter of the steps; empty if further steps would change nothing."""
     probes: int
 
     @property
@@ -57,10 +57,13 @@ class LaplaceExpansion:
         """
         gamma = positive("gamma", gamma)
         log_det, scatter = self._log_determinant(self.krylov, gamma)
-        last = log_det - self._log_determinant(self.shorter, gamma)[0] if self.shorter else 0.0
+        missing = 0.0
+        if self.shorter:
+            half, quarter = (self._log_determinant(krylov, gamma)[0] for krylov in self.shorter)
+            missing = _still_to_come(log_det - half, half - quarter)
         solve, remainder = (float(entry[-1]) * self.gradient_norm**2 for entry in self.krylov.solve(gamma))
         lowest = float(self.krylov.ritz()[0][0]) + gamma
-        error = math.hypot(scatter, last, remainder / lowest) / 2
+        error = math.hypot(scatter, missing, remainder / lowest) / 2
         # -f + 1/2 g^T (H + gamma)^-1 g - 1/2 tr log(1 + H / gamma)
         return _entropy(self.krylov.basis.shape[1], gamma, -self.loss + solve / 2 - log_det / 2, error)
 
@@ -98,9 +101,9 @@ def network_local_entropy(
 
     with the solve and the log-determinant from one run of block Lanczos. It takes `steps * (probes + 1)`
     products and needs an H + gamma without negative eigenvalues. The error combines the scatter over the
-    probes, the change made by the last tenth of the steps, and a bound on the solve's remainder; it does not
-    include the error of the expansion itself. Several gammas can share these products: see
-    `laplace_expansion`.
+    probes, the change that further steps would make to the log-determinant (extrapolated from the last
+    doublings, with a margin), and a bound on the solve's remainder; it does not include the error of the
+    expansion itself. Several gammas can share these products: see `laplace_expansion`.
 
     `"langevin"` samples instead of expanding (thermodynamic integration, eq. (8) with the loss switched on
     gradually); its only approximation is the chains' finite length. It takes 22.5 * chains * steps gradients
@@ -170,8 +173,21 @@ def laplace_expansion(
             f.products, start, steps, Progress("local entropy", progress).at
         ).without_basis()
         # Without coupling to a further block the space is invariant.
-        shorter = krylov.without_last(1 + len(krylov.blocks) // 10) if len(krylov.coupling) else None
+        m = len(krylov.blocks)
+        fewer = (max(m // 2, 1), max(m // 4, 1)) if len(krylov.coupling) else ()
+        shorter = tuple(krylov.without_last(m - kept) for kept in fewer)
         return LaplaceExpansion(f.start, norm, krylov, shorter, probes)
+
+
+def _still_to_come(last: float, before: float) -> float:
+    """What all further doublings of the steps would add, from the changes made by the last two.
+
+    Lanczos approaches the log-determinant from one side. If each doubling changes it by at most r = last /
+    before times what the one before did, no more than last (r + r^2 + ...) is missing. From r = 0.95 on the
+    limit is out of sight.
+    """
+    r = min(abs(last / before), 0.95) if before else 0.95
+    return abs(last) * r / (1 - r)
 
 
 def _entropy(n: int, gamma: float, normalized: float, error: float) -> NetworkLocalEntropy:
