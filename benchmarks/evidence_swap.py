@@ -119,8 +119,8 @@ def tally(found: list[Pair]) -> str:
     }  # of a row, so that rows with large errors do not outweigh the others
     corrected = min(p) < 0.05 / len(p)
     return (
-        f"Beyond their intervals: {worse} worse, {len(beyond) - worse} better, of {len(p)}; chance alone "
-        f"would put {0.05 * len(p):.1f} there. Corrected for their number (Bonferroni), "
+        f"Beyond their intervals: {worse} worse, {len(beyond) - worse} better, of {len(p)}; "
+        f"{0.05 * len(p):.1f} would be expected by chance. Corrected for their number (Bonferroni), "
         f"{'at least one is' if corrected else 'none is'}. Mean over the rows: "
         f"{less(relative, dict.fromkeys(relative, 0.0))} % of the error (95 %)."
     )

@@ -166,6 +166,17 @@ def test_a_rate_of_zero_at_first(anneal):
     assert torch.equal(p, q)
 
 
+def test_a_rate_of_zero_in_a_state_of_an_older_version():
+    """It was saved as the rate to be relative to, until another came."""
+    p, gradients = problem()
+    optimizer = EntropySGD([p], lr=0.0, inner_lr=0.2, L=3)
+    saved = optimizer.state_dict()
+    saved["param_groups"][0][annealing.BASE] = 0.0
+    optimizer.load_state_dict(saved)
+    optimizer.param_groups[0]["lr"] = 0.25
+    assert annealing.inner_rate(optimizer.param_groups[0]) == pytest.approx(0.05)
+
+
 def test_around_another_optimizer_the_first_rate_above_zero_counts():
     """Nobody knows what its rate would be."""
     p, gradients = problem()
@@ -190,19 +201,19 @@ def test_the_rate_of_sgd_written_by_hand_is_warned_of(built, written, warns):
             optimizer.param_groups[0]["lr"] = written
             p.grad = gradient.clone()
             optimizer.step()
-    assert [str(w.message) for w in found if "write lr=1 times the factor" in str(w.message)] == (
-        [str(found[0].message)] if warns else []
-    )
     assert len(found) == warns
+    assert all("write lr=1 times its decay" in str(w.message) for w in found)
 
 
-def test_a_factor_that_reaches_the_inner_rate_later_is_no_mistake():
+@pytest.mark.parametrize("rate", [lambda i: 1.0 if i < 4 else 0.1, lambda i: min(1.0, (i + 1) / 10)])
+def test_a_factor_that_is_the_inner_rate_at_another_time_is_no_mistake(rate):
+    """A drop to a tenth, a warm-up in ten steps."""
     p, gradients = problem()
     optimizer = EntropySGD([p], inner_lr=0.1, L=3)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for i, gradient in enumerate(gradients):
-            optimizer.param_groups[0]["lr"] = 1.0 if i < 4 else 0.1
+            optimizer.param_groups[0]["lr"] = rate(i)
             p.grad = gradient.clone()
             optimizer.step()
 

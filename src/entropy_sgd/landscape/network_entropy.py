@@ -174,7 +174,9 @@ def laplace_expansion(
         ).without_basis()
         # Without coupling to a further block the space is invariant.
         m = len(krylov.blocks)
-        fewer = (max(m // 2, 1), max(m // 4, 1)) if len(krylov.coupling) else ()
+        half = max(m // 2, 1)
+        # The quarter is rounded up: a longer way back would make the progress look faster than it is.
+        fewer = (half, (half + 1) // 2) if len(krylov.coupling) else ()
         shorter = tuple(krylov.without_last(m - kept) for kept in fewer)
         return LaplaceExpansion(f.start, norm, krylov, shorter, probes)
 

@@ -9,7 +9,6 @@ of modules. `w` holds the parameters with `requires_grad` (all, or those selecte
 
 from __future__ import annotations
 
-import copy
 import math
 import re
 from collections.abc import Callable, Generator, Iterable
@@ -337,7 +336,17 @@ def _named_modules(model: nn.Module) -> Iterable[tuple[str, nn.Module]]:
 
 
 def _converted(loss_fn: LossFunction, device: torch.device, dtype: torch.dtype) -> LossFunction:
-    """`loss_fn`, or, of a module with tensors (weights of classes), a copy with these converted."""
-    if not isinstance(loss_fn, nn.Module) or not [*loss_fn.parameters(), *loss_fn.buffers()]:
+    """`loss_fn`; a module's tensors of another type, such as weights of classes, are converted for it."""
+    if not isinstance(loss_fn, nn.Module):
         return loss_fn
-    return copy.deepcopy(loss_fn).to(device, dtype)
+    tensors = {**dict(loss_fn.named_parameters()), **dict(loss_fn.named_buffers())}
+    converted = {
+        name: tensor.detach().to(device, dtype if tensor.is_floating_point() else tensor.dtype)
+        for name, tensor in tensors.items()
+    }
+    same = (
+        converted[name].dtype is t.dtype and converted[name].device == t.device for name, t in tensors.items()
+    )
+    if all(same):
+        return loss_fn
+    return lambda outputs, targets: call(loss_fn, converted, (outputs, targets))

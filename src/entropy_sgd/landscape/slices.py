@@ -164,7 +164,8 @@ def classification_error(outputs: Any, targets: Any) -> Tensor | None:
     if targets.is_floating_point() or targets.is_complex():
         return None
     # Classes are second, as in torch's losses, or last; a loss that flattens has them last.
-    for dimension, fits in ((1, _same_shape), (-1, _same_shape), (-1, _same_order), (1, _same_order)):
+    ways = ((1, _same_shape), (-1, _same_shape), (1, _same_but_ones), (-1, _flattened), (1, _flattened))
+    for dimension, fits in ways:
         if outputs.dim() < 2 or outputs.shape[dimension] < 2:  # one number has no largest: a binary score
             continue
         answers = outputs.argmax(dimension)
@@ -178,11 +179,15 @@ def _same_shape(answers: Tensor, targets: Tensor) -> bool:
     return answers.shape == targets.shape
 
 
-def _same_order(answers: Tensor, targets: Tensor) -> bool:
+def _same_but_ones(answers: Tensor, targets: Tensor) -> bool:
+    """Whether they differ in dimensions of 1 only."""
+    return answers.squeeze().shape == targets.squeeze().shape
+
+
+def _flattened(answers: Tensor, targets: Tensor) -> bool:
     """Whether one of them is the other flattened, or they differ in dimensions of 1 only."""
     flat = min(answers.squeeze().dim(), targets.squeeze().dim()) < 2
-    same = answers.squeeze().shape == targets.squeeze().shape
-    return answers.numel() == targets.numel() and (flat or same)
+    return answers.numel() == targets.numel() and (flat or _same_but_ones(answers, targets))
 
 
 def _measure(

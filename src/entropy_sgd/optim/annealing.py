@@ -9,6 +9,7 @@ A scheduler writes `lr`. Its factor is `lr` over the value that the group was gi
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -41,12 +42,11 @@ def inner_rate(group: dict[str, Any]) -> float:
     return group["inner_lr"] * (1.0 if group["anneal"] == "outer" else factor(group))
 
 
-def misread(group: dict[str, Any], momentum: float | None, *, first: bool) -> str | None:
-    """Absolute values that a scheduler or the training loop has set as for SGD, and what they do here.
+def misread(group: dict[str, Any], momentum: float | None) -> str | None:
+    """Absolute values that a scheduler has set as for SGD, and what they do here.
 
     `OneCycleLR` leaves `max_lr` in the group, it and `CyclicLR` leave `max_momentum`. `momentum` is what the
-    optimizer was built with, None if it has no such option. `first` says that no step has been made: a rate
-    that is `inner_lr` already was written by hand.
+    optimizer was built with, None if it has no such option.
     """
     found: list[str] = []
     base, peak, moves_inner = group.get(BASE), group.get("max_lr"), group["anneal"] != "outer"
@@ -57,18 +57,28 @@ def misread(group: dict[str, Any], momentum: float | None, *, first: bool) -> st
             f"max_lr={peak:g} is a factor on inner_lr, relative to lr={base:g}, so the inner loop peaks at "
             f"{group['inner_lr'] * peak / base:g}: give max_lr={base:g}, and the peak as inner_lr"
         )
-    written = first and moves_inner and base and "initial_lr" not in group
-    if written and (rate := float(group["lr"])) == group["inner_lr"] != base:
-        found.append(
-            f"lr={rate:g} is a factor on inner_lr, relative to lr={base:g}, so the inner loop steps with "
-            f"{group['inner_lr'] * rate / base:g}: write lr={base:g} times the factor"
-        )
     if "max_momentum" in group and momentum is not None and (moves_inner or momentum == 0):
         found.append(
             "`momentum` is the outer loop's and carries x beyond mu: give cycle_momentum=False, and rates "
             "relative to lr"
         )
-    return f"absolute values were set, as for SGD: {'; '.join(found)}" if found else None
+    return f"a scheduler has set absolute values, as for SGD: {'; '.join(found)}" if found else None
+
+
+def written(group: dict[str, Any]) -> str | None:
+    """What an `lr` does that is `inner_lr`, and that no scheduler has set.
+
+    Asked once, after the first cycle, when a warm-up by hand is unlikely to be at this very factor.
+    """
+    base, lr, inner_lr = group.get(BASE), group.get("lr"), group["inner_lr"]
+    if group["anneal"] == "outer" or not base or lr is None or "initial_lr" in group:
+        return None
+    if not math.isclose(float(lr), inner_lr, rel_tol=1e-6) or math.isclose(inner_lr, base, rel_tol=1e-6):
+        return None
+    return (
+        f"lr={float(lr):g} is a factor on inner_lr, relative to lr={base:g}, so the inner loop steps with "
+        f"{inner_lr * float(lr) / base:g}. If it was meant as SGD's rate, write lr={base:g} times its decay"
+    )
 
 
 class Applied:  # a generator in its place would take three times as long

@@ -20,19 +20,18 @@ def recalibrate_batchnorm(model: nn.Module, batches: Iterable[Any]) -> None:
 
     The statistics are the plain average over `batches` (momentum None), with dropout and everything else in
     evaluation mode. Modes, momenta and weights are put back as they were; if anything fails, the old
-    statistics too. A model without running statistics is left alone, and so are layers that are in evaluation
-    mode while the model trains: their statistics are frozen on purpose.
+    statistics too. A model without running statistics is left alone, and so are layers in evaluation mode
+    while other weights of the model are in training mode: their statistics are frozen on purpose. In a model
+    that is in evaluation mode throughout, none counts as frozen.
 
     Args:
         model: any module.
         batches: *training* inputs: tensors, tuples whose first item is the input, or dictionaries of keyword
             arguments. Moved to the device of the model's first parameter.
     """
-    layers = [
-        m
-        for m in model.modules()
-        if isinstance(m, _BatchNorm) and m.track_running_stats and (m.training or not model.training)
-    ]
+    layers = [m for m in model.modules() if isinstance(m, _BatchNorm) and m.track_running_stats]
+    if any(m.training for m in model.modules() if m._parameters and not isinstance(m, _BatchNorm)):
+        layers = [layer for layer in layers if layer.training]
     if not layers:
         return
     modes = {module: module.training for module in model.modules()}

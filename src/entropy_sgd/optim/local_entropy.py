@@ -293,10 +293,13 @@ class LocalEntropy(Saving):
             steady = self._steady = None
             self._notice()
         if common["inner_step"] == 0 or steady is None:
-            first, momentum = common["outer_step"] == common["inner_step"] == 0, self.defaults.get("momentum")
             for group in self.param_groups:
-                if (message := annealing.misread(group, momentum, first=first)) is not None:
+                if (message := annealing.misread(group, self.defaults.get("momentum"))) is not None:
                     self._warn_once("scheduler", message)
+                if (common["outer_step"], common["inner_step"]) == (1, 0) and (
+                    message := annealing.written(group)
+                ) is not None:
+                    self._warn_once("written rate", message)
         with annealing.Applied(self.param_groups):
             try:
                 stepped = self._langevin(loss, steady)

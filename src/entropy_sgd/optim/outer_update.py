@@ -139,23 +139,25 @@ def fused_sgd(
     if not calls or any(call is None for call in calls):
         return None
     total: Tensor | float = 0.0
-    for call in calls:
+    for i, call in enumerate(calls):
         assert call is not None
-        step, buffers, states, device = call
+        step, params, buffers, states, device = call
         try:
             squares = step()
         except triton_step.UnusableError as error:
             triton_step.give_up(device, error)
+            if i > 0:  # a part has had its update
+                raise
             return None
+        torch.autograd.graph.increment_version(params)  # as in Bucket.langevin
         for state, buffer in zip(states, buffers, strict=bool(buffers)):
             state[MOMENTUM] = buffer
         total = total + (squares.sum() if isinstance(squares, Tensor) else sum(squares))
-    torch.autograd.graph.increment_version([p for _, p, _ in members])
     return total
 
 
-# A step that returns |x - mu|^2 of each member; the momenta to be kept in the states; the device.
-_Call = tuple[Callable[[], Any], list[Tensor], list[State], torch.device]
+# A step that returns |x - mu|^2 of each member; these; the momenta to be kept in the states; the device.
+_Call = tuple[Callable[[], Any], list[Tensor], list[Tensor], list[State], torch.device]
 
 
 def _descent(outer: OuterOptimizer, group: dict[str, Any], gamma: float) -> Descent | None:
@@ -184,7 +186,7 @@ def _laid_out(outer: OuterOptimizer, bucket: Bucket, ends: kernel_outer.Ends, ga
         return None
     buffers = [torch.empty_like(x) if b is None else b for x, b in zip(bucket.x, kept, strict=False)]
     fresh = [b is None for b in kept]
-    return partial(ends.step_, h, buffers, fresh), buffers, bucket.states, bucket.device
+    return partial(ends.step_, h, buffers, fresh), bucket.params, buffers, bucket.states, bucket.device
 
 
 def _call(outer: OuterOptimizer, members: list[Member], gamma: float) -> _Call | None:
@@ -214,7 +216,7 @@ def _call(outer: OuterOptimizer, members: list[Member], gamma: float) -> _Call |
     buffers = [torch.empty_like(x) if b is None else b for x, b in zip(xs, kept, strict=False)]
     fresh = [b is None for b in kept] or [False] * len(params)
     step = partial(module.outer_step_, h, params, xs, means, buffers, fresh)
-    return step, buffers, states, params[0].device
+    return step, params, buffers, states, params[0].device
 
 
 def _fit(params: list[Tensor], kept: list[Tensor | None]) -> bool:
