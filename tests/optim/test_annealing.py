@@ -168,7 +168,7 @@ def test_a_rate_of_zero_at_first(anneal):
 
 def test_a_rate_of_zero_in_a_state_of_an_older_version():
     """It was saved as the rate to be relative to, until another came."""
-    p, gradients = problem()
+    p, _ = problem()
     optimizer = EntropySGD([p], lr=0.0, inner_lr=0.2, L=3)
     saved = optimizer.state_dict()
     saved["param_groups"][0][annealing.BASE] = 0.0
