@@ -263,6 +263,22 @@ def test_a_metric_of_any_name_or_none_is_shown_and_reported(own, tmp_path, capsy
         assert f'aria-label="{shown.capitalize()}"' in page
 
 
+def test_which_is_best_by_a_metric_of_ones_own_is_told_if_its_direction_is(own, tmp_path, capsys):
+    both = ["compare", own, "--methods", "sgd", "adam", "--seeds", "0", "--out", "both"]
+    few = ["--set", "epochs=1", "sgd:optimizer.lr=0.01"]
+    assert main([*both, *few, "--maximize"]) == 0
+    rows = json.loads((tmp_path / "both" / "comparison.json").read_text())["rows"]
+    first, last = (sorted(rows, key=lambda row: row["result"]["mean"])[i]["recipe"] for i in (0, -1))
+    assert f"{last.removeprefix('mine/')} has the highest validation largest" in capsys.readouterr().out
+    assert main([*both, *few, "--resume", "--minimize"]) == 0  # the same runs
+    assert f"{first.removeprefix('mine/')} has the lowest validation largest" in capsys.readouterr().out
+    assert main(["report", "both", "--maximize", "--out", "page.html"]) == 0
+    assert "has the highest validation largest" in (tmp_path / "page.html").read_text()
+    for command in ([*both, "--resume"], ["report", "both"]):
+        assert main([*command, "--maximize", "--minimize"]) == 2
+        assert "cannot be used together" in capsys.readouterr().err
+
+
 PADDED = """
 import torch
 from torch import nn

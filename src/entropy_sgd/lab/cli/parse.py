@@ -41,6 +41,13 @@ def check_jobs(jobs: int | None) -> None:
         raise LabError(f"jobs must be at least 1, got {jobs}")
 
 
+def direction(maximize: bool, minimize: bool) -> bool | None:
+    """Whether more of the metric is better; None if neither option says so."""
+    if maximize and minimize:
+        raise LabError("--maximize and --minimize cannot be used together")
+    return maximize if maximize or minimize else None
+
+
 class Asked(Exception):
     """What a command's options are, for one who asks instead of giving them."""
 
