@@ -16,7 +16,7 @@ from entropy_sgd.lab.cli.parse import direction, parse, several, some
 class Report:
     """Write one self-contained HTML page from the folders of runs, and its figures as PNG and PDF.
 
-    They are written to ./report unless --out says otherwise.
+    They are written to ./report unless --out says otherwise; a report that is there is replaced.
     """
 
     runs: Annotated[tuple[Path, ...], tyro.conf.Positional, some("RUN")]

@@ -18,6 +18,8 @@ from entropy_sgd.lab.runs.reading import Run, collect
 from entropy_sgd.lab.runs.records import flatten, write_whole
 
 NAME = "report.html"
+MARK = b"effective epochs"
+"""In every report since 0.1.0: how a page of another origin is told from one that may be replaced."""
 
 
 def write(
@@ -25,7 +27,8 @@ def write(
 ) -> Path:
     """Write the report of the runs in `paths` and return the page's path.
 
-    `out` is a folder, for report.html and its figures as PNG and PDF; or the page itself, ending in .html.
+    `out` is a folder, for report.html and its figures as PNG and PDF; or the page itself, ending in .html. A
+    report there is replaced, another page is not.
     `measured` are files, or folders of files, of spectra, local entropies and slices; those in a folder
     `measured` of `paths` are taken too. What was measured at the weights of other runs is passed over.
     `maximize` says whether more of the metric is better; None: what is known of it.
@@ -35,6 +38,10 @@ def write(
     alone = out.suffix == ".html"
     page = out if alone else out / NAME
     try:
+        if page.is_file() and MARK not in page.read_bytes():
+            raise LabError(
+                f"{page} is not a report of entropy-sgd, so it is not replaced: choose another --out"
+            )
         page.parent.mkdir(parents=True, exist_ok=True)
         if not alone:
             figures.save({**figures.draw(runs), **found.figures()}, out)
