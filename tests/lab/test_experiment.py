@@ -263,6 +263,99 @@ def test_a_metric_of_any_name_or_none_is_shown_and_reported(own, tmp_path, capsy
         assert f'aria-label="{shown.capitalize()}"' in page
 
 
+def test_which_is_best_by_a_metric_of_ones_own_is_told_if_its_direction_is(own, tmp_path, capsys):
+    both = ["compare", own, "--methods", "sgd", "adam", "--seeds", "0", "--out", "both"]
+    few = ["--set", "epochs=1", "sgd:optimizer.lr=0.01"]
+    assert main([*both, *few, "--maximize"]) == 0
+    rows = json.loads((tmp_path / "both" / "comparison.json").read_text())["rows"]
+    first, last = (sorted(rows, key=lambda row: row["result"]["mean"])[i]["recipe"] for i in (0, -1))
+    assert f"{last.removeprefix('mine/')} has the highest validation largest" in capsys.readouterr().out
+    assert main([*both, *few, "--resume", "--minimize"]) == 0  # the same runs
+    assert f"{first.removeprefix('mine/')} has the lowest validation largest" in capsys.readouterr().out
+    assert main(["report", "both", "--maximize", "--out", "page.html"]) == 0
+    assert "has the highest validation largest" in (tmp_path / "page.html").read_text()
+    for command in ([*both, "--resume"], ["report", "both"]):
+        assert main([*command, "--maximize", "--minimize"]) == 2
+        assert "cannot be used together" in capsys.readouterr().err
+
+
+PADDED = """
+import torch
+from torch import nn
+from torch.utils.data import Dataset
+from entropy_sgd.lab import Experiment
+
+class Sentences(Dataset):
+    def __init__(self):
+        generator = torch.Generator().manual_seed(0)
+        self.words = torch.randint(0, 5, (24, 6), generator=generator)
+        self.tags = self.words % 3
+        for i, row in enumerate(self.tags):
+            row[1 + i % 6 :] = -100  # of different lengths
+    def __len__(self):
+        return len(self.words)
+    def __getitem__(self, i):
+        return {"words": self.words[i], "name": str(i)}, {"tags": self.tags[i]}
+
+class Tagger(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embedding = nn.Embedding(5, 3).requires_grad_(False)
+        self.out, self.unused = nn.Linear(3, 3), nn.Linear(1, 1)
+    def forward(self, batch):
+        return {"scores": self.out(self.embedding(batch["words"])).transpose(1, 2)}
+
+class Loss(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.of_tags = nn.CrossEntropyLoss(weight=torch.ones(3))
+    def forward(self, outputs, targets):
+        return self.of_tags(outputs["scores"], targets["tags"])
+
+def experiment():
+    return Experiment(Tagger, Sentences(), Sentences(), Loss(), batch_size=8, epochs=1)
+"""
+
+
+def test_padded_sequences_in_dictionaries_and_a_weighted_loss_are_measured(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("padded.py").write_text(PADDED)
+    assert main(["train", "padded.py", "--method", "sgd", "--out", "run"]) == 0
+    measure = ["spectrum", "run", "--batch", "5", "--out", "spectrum.json"]
+    assert main([*measure, "--method", "exact"]) == 0
+    found = json.loads(Path("spectrum.json").read_text())
+
+    module = experiment.load(experiment.source("padded.py"))[1]
+    words, tags = module.train.words, module.train.tags
+    weights = torch.load("run/weights.pt", weights_only=True)
+    w = torch.cat([weights["out.weight"], weights["out.bias"][:, None]], 1).double().requires_grad_()
+    inputs = torch.nn.functional.pad(weights["embedding.weight"][words].double(), (0, 1), value=1.0)
+    # the mean over all words that have a tag, whatever the batches
+    loss = torch.nn.functional.cross_entropy(inputs[tags != -100] @ w.T, tags[tags != -100])
+    (slope,) = torch.autograd.grad(loss, w)
+    assert found["loss"] == pytest.approx(loss.item(), rel=1e-12)
+    assert found["gradient_norm"] == pytest.approx(slope.norm().item(), rel=1e-12)
+    assert found["spectrum"]["count"] == 3 * 4 + 2
+    assert main(["landscape", "run", "--points", "3", "--out", "pictures"]) == 0
+    capsys.readouterr()
+    assert main([*measure, "--method", "fisher", "--samples", "5", "--overwrite"]) == 2
+    assert "needs inputs and targets that are tensors" in capsys.readouterr().err
+
+
+def test_code_that_cannot_be_measured_is_shown_with_its_traceback(tmp_path, monkeypatch, capsys):
+    line = (
+        "return ((outputs - targets) @ torch.ones(1, 1)).square().mean()"  # which stays in single precision
+    )
+    monkeypatch.chdir(tmp_path)
+    path = write(tmp_path / "mine.py", f"{HEAD}\ndef loss(outputs, targets):\n    {line}\n", loss="loss")
+    assert main(["train", path, "--method", "sgd", "--optimizer.lr", "0.01", "--out", "run"]) == 0
+    capsys.readouterr()
+    assert main(["spectrum", "run", "--method", "lanczos", "--probes", "2", "--steps", "3"]) == 2
+    told = capsys.readouterr().err
+    assert told.startswith(f"error: {path} fails:\nTraceback")
+    assert line in told
+
+
 def test_the_documentation_has_the_example_as_it_is():
     page = (EXAMPLE.parents[1] / "docs" / "experiments.md").read_text(encoding="utf-8")
     program = EXAMPLE.read_text(encoding="utf-8")

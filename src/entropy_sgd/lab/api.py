@@ -83,6 +83,7 @@ def compare(
     device: str = "auto",
     jobs: int | None = 1,
     dask: str | None = None,
+    maximize: bool | None = None,
     console: Console | None = None,
     **changes: Any,
 ) -> list[Row]:
@@ -103,6 +104,7 @@ def compare(
         jobs: runs at once, each in a process of its own; None: as many as there are cores. The results are
             the same bits for any number.
         dask: address of a Dask scheduler, whose workers make the runs.
+        maximize: whether more of a metric of your own is better, for the sentence under the table.
         console: where to print.
         **changes: other fields of all recipes.
 
@@ -122,6 +124,7 @@ def compare(
         device=device,
         at_once=jobs,
         dask=dask,
+        maximize=maximize,
         console=console,
     )
 

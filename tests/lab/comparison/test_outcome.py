@@ -13,13 +13,13 @@ def summary(recipe, seed, value, metric="error"):
     return {**common, "validation": {metric: value}, "test": None, "seconds": 10.0, "epochs": 2.0}
 
 
-def told(results, metric="error"):
+def told(results, metric="error", maximize=None):
     summaries = [
         summary(recipe, seed, value, metric)
         for recipe, values in results.items()
         for seed, value in enumerate(values)
     ]
-    return sentence(tabulate(summaries))
+    return sentence(tabulate(summaries), maximize=maximize)
 
 
 @pytest.mark.parametrize(
@@ -57,6 +57,16 @@ def test_a_metric_of_the_users_own_has_no_best():
     text = told({"sgd": [0.9, 0.8], "adam": [0.95, 0.9]}, metric="accuracy")
     assert "lowest" not in text
     assert "sgd 0.8500, adam 0.9250" in text
+
+
+def test_unless_it_is_said_which_values_are_better():
+    results = {"sgd": [0.9, 0.7], "adam": [0.95, 0.75], "sam": [0.5, 0.5]}
+    text = told(results, metric="accuracy", maximize=True)
+    assert text.startswith("adam has the highest validation accuracy, 0.8500 (mean of 2 seeds), a difference")
+    text = told(results, metric="accuracy", maximize=False)
+    assert text.startswith("sam has the lowest validation accuracy, 0.5000")
+    text = told({"sam": [0.9], "adam": [0.5], "sgd": [0.7]}, metric="accuracy", maximize=True)
+    assert "it is the baseline. Next is sgd," in text
 
 
 def test_runs_judged_differently_have_no_best():

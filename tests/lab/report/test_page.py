@@ -184,3 +184,15 @@ def test_labels_and_settings_cannot_break_figures_or_page(tmp_path):
     content = write([tmp_path / name for name in "abc"], tmp_path / "out").read_text()
     assert "<b>" not in content
     assert "frac" in content
+
+
+def test_a_report_is_replaced_and_no_other_page(comparison, tmp_path, capsys):
+    mine = tmp_path / "index.html"
+    mine.write_text("<p>my notes")
+    assert main(["report", str(comparison), "--out", str(mine)]) == 2
+    assert f"{mine} is not a report" in capsys.readouterr().err
+    assert mine.read_text() == "<p>my notes"
+    page = write([comparison / "sgd-seed0"], tmp_path)
+    before = page.read_text()
+    assert write([comparison], tmp_path) == page
+    assert page.read_text() != before

@@ -158,6 +158,7 @@ def test_the_command_writes_a_figure_and_commands_that_train_the_same_recipes(ca
         best.append(recipe)
     words = shlex.split(commands[2])
     compared = parse(Compare, words[3:], "compare")
+    assert compared.maximize
     assert compared.seeds == (1, 2, 3, 4, 5)
     for recipe, wanted in zip(chosen_recipes(family, compared), best, strict=True):
         assert recipe.optimizer.lr == wanted.optimizer.lr

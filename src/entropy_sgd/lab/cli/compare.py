@@ -9,7 +9,7 @@ from typing import Annotated
 
 from entropy_sgd.lab import LabError
 from entropy_sgd.lab.cli import hints
-from entropy_sgd.lab.cli.parse import check_jobs, find, override, parse, recipe_list, several
+from entropy_sgd.lab.cli.parse import check_jobs, direction, find, override, parse, recipe_list, several
 from entropy_sgd.lab.recipes import Family, Recipe
 from entropy_sgd.lab.recipes.family import at_equal_budgets
 
@@ -30,6 +30,10 @@ class Compare:
     """Effective epochs for each run, into which drops and scoping are squeezed; by default the baseline's."""
     set: Annotated[tuple[str, ...], several("[METHOD:]FIELD=VALUE …")] = ()
     """Fields of all recipes, or of one method's, to change: batch-size=64 sgd:optimizer.lr=0.05"""
+    maximize: bool = False
+    """Higher is better: for the sentence under the table, with a metric of your own."""
+    minimize: bool = False
+    """Lower is better, as is known of error, loss, perplexity and nats."""
     out: Path | None = None
     """Folder of the comparison; by default runs/compare-NETWORK."""
     final: bool = False
@@ -50,6 +54,7 @@ class Compare:
 
     def __post_init__(self) -> None:
         check_jobs(self.jobs)
+        direction(self.maximize, self.minimize)
         twice = [seed for seed in dict.fromkeys(self.seeds) if self.seeds.count(seed) > 1]
         if twice:
             raise LabError(f"--seeds names {twice[0]} more than once: each seed is one run of each method")
@@ -125,6 +130,7 @@ def compare(arguments: list[str]) -> object:
         device=options.device,
         at_once=options.jobs,
         dask=options.dask,
+        maximize=direction(options.maximize, options.minimize),
     )
     return {"folder": out, **read_json(out / RESULT)}
 

@@ -33,14 +33,17 @@ def train_command(what: str, family: Family, recipe: Recipe) -> str:
     return shlex.join(words)
 
 
-def compare_command(what: str, family: Family, recipes: Sequence[Recipe], seeds: Sequence[int]) -> str:
-    """`entropy-sgd compare …` of these recipes."""
+def compare_command(
+    what: str, family: Family, recipes: Sequence[Recipe], seeds: Sequence[int], maximize: bool | None = None
+) -> str:
+    """`entropy-sgd compare …` of these recipes; `maximize` as it was given, None if it was not."""
     by_method = {recipe.method: changes(recipe, family.recipe(recipe.method)) for recipe in recipes}
     alike = set[str].intersection(
         *({_assigned(*item) for item in each.items()} for each in by_method.values())
     )
-    words = ["entropy-sgd", "compare", what, "--methods", *by_method, "--seeds", *map(str, seeds), "--set"]
-    words += sorted(alike)
+    words = ["entropy-sgd", "compare", what, "--methods", *by_method, "--seeds", *map(str, seeds)]
+    words += [] if maximize is None else ["--maximize" if maximize else "--minimize"]
+    words += ["--set", *sorted(alike)]
     for method, changed in by_method.items():
         own = [_assigned(*item) for item in changed.items()]
         words += [f"{method}:{change}" for change in own if change not in alike]

@@ -41,6 +41,52 @@ def check_jobs(jobs: int | None) -> None:
         raise LabError(f"jobs must be at least 1, got {jobs}")
 
 
+def direction(maximize: bool, minimize: bool) -> bool | None:
+    """Whether more of the metric is better; None if neither option says so."""
+    if maximize and minimize:
+        raise LabError("--maximize and --minimize cannot be used together")
+    return maximize if maximize or minimize else None
+
+
+_registry = tyro.constructors.ConstructorRegistry()
+
+
+@_registry.primitive_rule
+def _number(
+    info: tyro.constructors.PrimitiveTypeInfo,
+) -> tyro.constructors.PrimitiveConstructorSpec[float | None] | None:
+    """A number, or a number or None: tyro's own messages about them are in terms of Python."""
+    for kind, accepted in ((int, "a whole number"), (float, "a number")):
+        if info.type == kind:
+            return _spec(kind, accepted, optional=False)
+        if info.type == kind | None:
+            return _spec(kind, f"{accepted} or None", optional=True)
+    return None
+
+
+def _spec(
+    kind: type[int] | type[float], accepted: str, *, optional: bool
+) -> tyro.constructors.PrimitiveConstructorSpec[float | None]:
+    def read(words: list[str]) -> float | None:
+        if optional and words == ["None"]:
+            return None
+        try:
+            return kind(words[0])
+        except ValueError:
+            raise ValueError(f"must be {accepted}, got {words[0]!r}") from None
+
+    def fits(value: object) -> bool:  # a default may be a whole number where any will do
+        return (optional and value is None) or isinstance(value, (int, kind))
+
+    return tyro.constructors.PrimitiveConstructorSpec(
+        nargs=1,
+        metavar=kind.__name__.upper(),
+        instance_from_str=read,
+        is_instance=fits,
+        str_from_instance=lambda value: [str(value)],
+    )
+
+
 class Asked(Exception):
     """What a command's options are, for one who asks instead of giving them."""
 
@@ -77,9 +123,12 @@ def parse(
     config = (tyro.conf.AvoidSubcommands, tyro.conf.SuppressFixed, *more)
     prog = f"entropy-sgd {command}"
     description = f"{inspect.cleandoc(description or kind.__doc__ or '')}\n\n{HELP}"
-    if default is None:
-        return tyro.cli(kind, args=arguments, prog=prog, description=description, config=config)
-    return tyro.cli(kind, args=arguments, prog=prog, default=default, description=description, config=config)
+    with _registry:
+        if default is None:
+            return tyro.cli(kind, args=arguments, prog=prog, description=description, config=config)
+        return tyro.cli(
+            kind, args=arguments, prog=prog, default=default, description=description, config=config
+        )
 
 
 @dataclass(frozen=True)

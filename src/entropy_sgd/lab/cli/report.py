@@ -9,14 +9,14 @@ from typing import Annotated
 import tyro
 
 from entropy_sgd.lab import LabError
-from entropy_sgd.lab.cli.parse import parse, several, some
+from entropy_sgd.lab.cli.parse import direction, parse, several, some
 
 
 @dataclass(frozen=True)
 class Report:
     """Write one self-contained HTML page from the folders of runs, and its figures as PNG and PDF.
 
-    They are written to ./report unless --out says otherwise.
+    They are written to ./report unless --out says otherwise; a report that is there is replaced.
     """
 
     runs: Annotated[tuple[Path, ...], tyro.conf.Positional, some("RUN")]
@@ -26,6 +26,10 @@ class Report:
     measured: Annotated[tuple[Path, ...], several("FILE …")] = ()
     """Files, or folders of files, that spectrum, local-entropy and landscape wrote for these runs; a folder
     `measured` inside a run or comparison is always read."""
+    maximize: bool = False
+    """Higher is better: for the sentence at the head, with a metric of your own."""
+    minimize: bool = False
+    """Lower is better, as is known of error, loss, perplexity and nats."""
 
 
 @dataclass(frozen=True)
@@ -39,12 +43,13 @@ class Valley:
 def report(arguments: list[str]) -> object:
     """Run `entropy-sgd report` with these arguments; the page."""
     options = parse(Report, arguments, "report")
+    maximize = direction(options.maximize, options.minimize)
     if not options.runs:
         raise LabError("name at least one folder of a run: entropy-sgd report RUN…")
 
     from entropy_sgd.lab.report import write
 
-    page = write(list(options.runs), options.out, options.measured)
+    page = write(list(options.runs), options.out, options.measured, maximize=maximize)
     print(page)
     return {"report": page}
 

@@ -11,7 +11,7 @@ from entropy_sgd.lab import LabError, methods, unknown
 from entropy_sgd.lab.cli import hints
 from entropy_sgd.lab.cli.compare import Compare, address, chosen_recipes
 from entropy_sgd.lab.cli.copying import compare_command, train_command
-from entropy_sgd.lab.cli.parse import check_jobs, find, parse, recipe_list, several
+from entropy_sgd.lab.cli.parse import check_jobs, direction, find, parse, recipe_list, several
 from entropy_sgd.lab.methods.base import Choice, Search
 from entropy_sgd.lab.metrics import LESS_IS_BETTER
 
@@ -95,9 +95,7 @@ def _searches(changes: Sequence[str], names: Sequence[str]) -> dict[str, Mapping
 
 
 def _check_direction(options: Tune, metric: str) -> None:
-    if options.maximize and options.minimize:
-        raise LabError("--maximize and --minimize cannot be used together")
-    if metric not in LESS_IS_BETTER and not (options.maximize or options.minimize):
+    if direction(options.maximize, options.minimize) is None and metric not in LESS_IS_BETTER:
         raise LabError(f"is more {metric!r} better, or less? Add --maximize or --minimize")
 
 
@@ -163,7 +161,8 @@ def tune(arguments: list[str]) -> object:
         for command in commands:
             say(console, command)
         say(console, "\nand compared on seeds that have not been used:")
-        commands.append(compare_command(what, family, best, fresh))
+        maximize = direction(options.maximize, options.minimize)
+        commands.append(compare_command(what, family, best, fresh, maximize))
         say(console, commands[-1])
     say(console, f"\nruns, {RESULT} and {FIGURES[0]}: {out}")
     return {"folder": out, "commands": commands, **read_json(out / RESULT)}

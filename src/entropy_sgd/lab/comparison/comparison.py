@@ -56,6 +56,7 @@ def run(
     console: Console | None = None,
     at_once: int | None = 1,
     dask: str | None = None,
+    maximize: bool | None = None,
 ) -> list[Row]:
     """Train what is not yet trained, print the table and write it to comparison.json.
 
@@ -94,7 +95,7 @@ def run(
         summaries = [outcome.summary for outcome in outcomes if outcome.summary is not None]
         if not summaries:
             raise failed or LabError("no run has a result")
-        rows = _conclude(comparison, path, summaries, console)
+        rows = _conclude(comparison, path, summaries, console, maximize)
         if failed is not None:
             raise failed
         return rows
@@ -138,7 +139,9 @@ def claimed(
         yield claim
 
 
-def _conclude(comparison: Comparison, path: Path, summaries: list[Record], console: Console) -> list[Row]:
+def _conclude(
+    comparison: Comparison, path: Path, summaries: list[Record], console: Console, maximize: bool | None
+) -> list[Row]:
     """Write the table and print it."""
     rows = tabulate(summaries, [recipe.name for recipe in comparison.recipes])
     write_json(path / RESULT, {"rows": [asdict(row) for row in rows], "runs": summaries})
@@ -146,7 +149,7 @@ def _conclude(comparison: Comparison, path: Path, summaries: list[Record], conso
     show(console, forms(rows, comparison.recipes[0].epochs, at_most=at_most))
     networks = {row.recipe.rpartition("/")[0] for row in rows}
     short = {row.recipe: row.recipe.rpartition("/")[2] for row in rows} if len(networks) == 1 else None
-    prose(console, sentence(rows, short))
+    prose(console, sentence(rows, short, maximize=maximize))
     say(console, f"runs and {RESULT}: {path}")
     return rows
 

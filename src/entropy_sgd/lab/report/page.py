@@ -18,30 +18,40 @@ from entropy_sgd.lab.runs.reading import Run, collect
 from entropy_sgd.lab.runs.records import flatten, write_whole
 
 NAME = "report.html"
+MARK = b"effective epochs"
+"""In every report since 0.1.0: how a page of another origin is told from one that may be replaced."""
 
 
-def write(paths: Sequence[Path], out: Path, measured: Sequence[Path] = ()) -> Path:
+def write(
+    paths: Sequence[Path], out: Path, measured: Sequence[Path] = (), *, maximize: bool | None = None
+) -> Path:
     """Write the report of the runs in `paths` and return the page's path.
 
-    `out` is a folder, for report.html and its figures as PNG and PDF; or the page itself, ending in .html.
+    `out` is a folder, for report.html and its figures as PNG and PDF; or the page itself, ending in .html. A
+    report there is replaced, another page is not.
     `measured` are files, or folders of files, of spectra, local entropies and slices; those in a folder
     `measured` of `paths` are taken too. What was measured at the weights of other runs is passed over.
+    `maximize` says whether more of the metric is better; None: what is known of it.
     """
     runs = collect(paths)
     found = find(paths, measured, runs)
     alone = out.suffix == ".html"
     page = out if alone else out / NAME
     try:
+        if page.is_file() and MARK not in page.read_bytes():
+            raise LabError(
+                f"{page} is not a report of entropy-sgd, so it is not replaced: choose another --out"
+            )
         page.parent.mkdir(parents=True, exist_ok=True)
         if not alone:
             figures.save({**figures.draw(runs), **found.figures()}, out)
-        write_whole(page, render(runs, found).encode())
+        write_whole(page, render(runs, found, maximize).encode())
     except OSError as error:
         raise LabError(f"cannot write the report to {out}: {error}") from error
     return page
 
 
-def render(runs: Sequence[Run], found: Measured) -> str:
+def render(runs: Sequence[Run], found: Measured, maximize: bool | None = None) -> str:
     """The page, from the runs and what was measured at their weights."""
     called = names(runs)
     rows = tabulate([{**run.summary, "recipe": run.label} for run in runs if run.summary is not None])
@@ -64,7 +74,9 @@ def render(runs: Sequence[Run], found: Measured) -> str:
     }
     body = "".join(f"<section><h2>{title}</h2>{text}</section>" for title, text in sections.items() if text)
     title = html.escape(", ".join(dict.fromkeys(run.recipe.rpartition("/")[0] or run.recipe for run in runs)))
-    outcome = html.escape(sentence(rows, called) if rows else "No run has come to its end yet.")
+    outcome = html.escape(
+        sentence(rows, called, maximize=maximize) if rows else "No run has come to its end yet."
+    )
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}: {outcome}</title>'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'

@@ -19,7 +19,7 @@ from entropy_sgd.lab.runs.reading import Run, read_recipe, require_finished
 from entropy_sgd.lab.runs.records import Record, read_json, write_json
 from entropy_sgd.lab.spectra import condense, measurements
 from entropy_sgd.lab.spectra.how import LocalEntropy, Measurement, Spectrum
-from entropy_sgd.lab.spectra.trained import Trained, load
+from entropy_sgd.lab.spectra.trained import Trained, load, users_code_of
 from entropy_sgd.landscape import (
     fisher_diagonal,
     hessian_eigenvalues,
@@ -45,6 +45,10 @@ def spectrum(how: Spectrum, trained: Trained, rows: Path | None) -> Record:
         case "fisher":
             what, values = "Fisher diagonal from Adam's moments", _fisher_from_moments(trained)
         case _:
+            if not all(isinstance(part, torch.Tensor) for pair in trained.batches for part in pair):
+                raise LabError(
+                    f"{trained.run.path}: --method fisher --samples needs inputs and targets that are tensors"
+                )
             what, values = "Fisher diagonal from samples", fisher_diagonal(*measured, dtype=dtype)
     return {"of": what, "spectrum": condense.eigenvalues(values)}
 
@@ -147,17 +151,18 @@ def _measure(
     samples = SAMPLES if how.samples is None else how.samples
     dtype = getattr(torch, how.dtype)
     trained = load(run, samples=samples, batch=how.batch, dtype=dtype, data_dir=data_dir)
-    loss, gradient_norm = trained.loss_and_gradient_norm()
-    began = time.monotonic()
-    try:
-        if isinstance(how, Spectrum):
-            found = spectrum(how, trained, rows)
-        else:
-            found = local_entropies(how, trained)
-    except MemoryError as error:
-        raise LabError(f"{error} (--dtype float32, --method lanczos)") from error
-    except (ValueError, ImportError) as error:  # what the measurement refuses, for one of its arguments
-        raise LabError(str(error)) from error
+    with users_code_of(trained.recipe):
+        loss, gradient_norm = trained.loss_and_gradient_norm()
+        began = time.monotonic()
+        try:
+            if isinstance(how, Spectrum):
+                found = spectrum(how, trained, rows)
+            else:
+                found = local_entropies(how, trained)
+        except MemoryError as error:
+            raise LabError(f"{error} (--dtype float32, --method lanczos)") from error
+        except (ValueError, ImportError) as error:  # what the measurement refuses, for one of its arguments
+            raise LabError(str(error)) from error
     return {
         "recipe": run.recipe,
         "seed": run.settings["seed"],

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,11 +14,13 @@ import torch
 from torch import Tensor, nn
 
 from entropy_sgd.lab import LabError, tasks
+from entropy_sgd.lab.experiment import users_code
 from entropy_sgd.lab.recipes import Recipe
 from entropy_sgd.lab.runs import checkpoint
 from entropy_sgd.lab.runs.folder import CONFIG, EXPERIMENT, WEIGHTS
 from entropy_sgd.lab.runs.reading import Run, read_recipe, require_finished
 from entropy_sgd.lab.tasks.base import spread
+from entropy_sgd.landscape.inputs import Samples
 
 
 @dataclass(frozen=True)
@@ -31,8 +35,8 @@ class Trained:
     run: Run
     recipe: Recipe
     model: nn.Module
-    loss_fn: Callable[[Any, Tensor], Tensor]
-    batches: list[tuple[Tensor, Tensor]]
+    loss_fn: Callable[[Any, Any], Tensor]
+    batches: list[tuple[Any, Any]]
     samples: int
     """Samples in `batches`, evenly spaced in the training data."""
     available: int
@@ -40,14 +44,16 @@ class Trained:
 
     def loss_and_gradient_norm(self) -> tuple[float, float]:
         """The loss over all of `batches` and the length of its gradient."""
-        total = sum(targets.numel() for _, targets in self.batches)
-        parameters = list(self.model.parameters())
+        parameters = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
+        # counts as the measurements do, without the targets of -100 that losses ignore
+        samples = Samples(self.batches, parameters[0].device, parameters[0].dtype)
         gradient = [torch.zeros_like(parameter) for parameter in parameters]
         value = 0.0
-        for inputs, targets in self.batches:
-            loss = self.loss_fn(self.model(inputs), targets) * (targets.numel() / total)
+        for inputs, targets, size in samples:
+            loss = self.loss_fn(self.model(inputs), targets) * (size / samples.total)
             value += loss.item()
-            for sum_, part in zip(gradient, torch.autograd.grad(loss, parameters), strict=True):
+            slope = torch.autograd.grad(loss, parameters, allow_unused=True, materialize_grads=True)
+            for sum_, part in zip(gradient, slope, strict=True):
                 sum_ += part
         return value, math.sqrt(sum(float(part.double().square().sum()) for part in gradient))
 
@@ -73,14 +79,24 @@ def load(run: Run, *, samples: int, batch: int, dtype: torch.dtype, data_dir: Pa
         reason = str(error).strip().partition("\n")[0]
         raise LabError(f"{run.path / WEIGHTS} is not of the network in {CONFIG}: {reason}") from error
     measured = task.measured()
-    inputs, targets = measured.take(spread(measured.count, samples))
-    if not isinstance(inputs, Tensor) or not isinstance(targets, Tensor):
-        raise LabError(f"{run.path}: measurements need inputs and targets that are tensors")
-    inputs, targets = (part.to(dtype) if part.is_floating_point() else part for part in (inputs, targets))
-    pairs = zip(torch.split(inputs, batch), torch.split(targets, batch), strict=True)
-    count = min(samples, measured.count)
+    chosen = torch.arange(measured.count)[spread(measured.count, samples)]
+    with users_code_of(recipe):
+        batches = [measured.take(index) for index in torch.split(chosen, batch)]
+    loss_fn = measured.loss_fn
+    if isinstance(loss_fn, nn.Module):  # it may hold tensors, such as weights of the classes
+        loss_fn = copy.deepcopy(loss_fn).to(dtype)
     model = task.model.to(dtype).eval()
-    return Trained(run, recipe, model, measured.loss_fn, list(pairs), count, measured.count)
+    return Trained(run, recipe, model, loss_fn, batches, len(chosen), measured.count)
+
+
+@contextmanager
+def users_code_of(recipe: Recipe) -> Generator[None]:
+    """Inside, an error in the user's own experiment becomes a message with its traceback."""
+    if recipe.source is None:
+        yield
+    else:
+        with users_code(recipe.source.path):
+            yield
 
 
 def judged_weights(run: Run) -> dict[str, Tensor]:
