@@ -214,7 +214,7 @@ def _checked(found: Source, made: Any) -> Experiment:
     for needed in ("model", "train", "validation", "loss"):
         if known[needed] is None:
             raise LabError(
-                f"{found.path}: {found.name} must give {needed}, got {type(made).__name__} without it"
+                f"{found.path}: {found.name} must return {needed}, got {type(made).__name__} without it"
             )
     for function in ("model", "loss", "metric"):
         if known[function] is not None and not callable(known[function]):

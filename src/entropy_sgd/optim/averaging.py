@@ -52,7 +52,7 @@ class Seat:
             mesh: Any = getattr(p, "device_mesh", None)
             if mesh is not None and len(ours & set(mesh.mesh.flatten().tolist())) > 1:
                 raise arguments.ArgumentError(
-                    f"process_group: its ranks {sorted(ours)} share one sharded copy of the parameters; give "
+                    f"process_group: its ranks {sorted(ours)} share one sharded copy of the parameters; pass "
                     'the dimension of the device mesh over which replicas lie, mesh["replica"].get_group()'
                 )
 

@@ -311,8 +311,9 @@ class Coupled(LocalEntropy):
             self._common["mean_known"] = False  # the next exchange sends x_a, not what has changed of it
         elif self._narrow:
             raise RuntimeError(
-                f"{len(params)} parameters were changed from outside: exchange_dtype={self._exchange_dtype} "
-                "sends what has changed since the last mean; call restart() on all replicas after that"
+                f"{len(params)} parameters were changed from outside, but exchange_dtype="
+                f"{self._exchange_dtype} only sends changes since the last mean; call restart() on all "
+                "replicas after such a change"
             )
         for p in params:
             if MEAN in self.state.get(p, {}):

@@ -67,7 +67,7 @@ def library() -> ctypes.CDLL | None:
             return loaded
     logging.getLogger("entropy_sgd").warning(
         "entropy_sgd: the compiled Langevin step is missing (no C compiler when the package was installed?); "
-        "the pure-torch path runs instead: the same results, more slowly. "
+        "the pure-torch path runs instead: same results, but slower. "
         "To build it: install a C compiler, then `pip install --force-reinstall --no-deps .` in a checkout."
     )
     return None

@@ -273,8 +273,8 @@ class LocalEntropy(Saving):
             if closure is None and common["inner_step"] > 0:
                 self._warn_once(
                     "mode",
-                    "step() in eval mode: the inner weights x' were put back now, so a gradient taken before "
-                    "this call was taken at x; call train() before the forward pass",
+                    "step() in eval mode: the inner weights x' were restored only now, so a gradient taken "
+                    "before this call was taken at x; call train() before the forward pass",
                 )
             self.train()
         if closure is None and not self.state and sharding.only_asks_for_state(self.param_groups):
@@ -282,7 +282,7 @@ class LocalEntropy(Saving):
             return None
         if closure is None and (schedule := self._needs_loss()) is not None:
             raise RuntimeError(
-                f"{schedule!r} needs the loss: call step(closure) or cycle(closure), or give it `loss=`"
+                f"{schedule!r} needs the loss: call step(closure) or cycle(closure), or set its `loss=`"
             )
         loss = None
         if closure is not None:

@@ -31,7 +31,7 @@ class Replica(Coupled):
         count, index, rho = first.get("replicas", 1), first.get("replica", 0), first.get("rho", 0.0)
         if count == seat.count and index != seat.index:
             raise ValueError(
-                f"state_dict: of replica {index}, this is replica {seat.index} of {seat.count}; "
+                f"state_dict: saved by replica {index}, but this is replica {seat.index} of {seat.count}; "
                 "each replica saves and loads its own state"
             )
         self._arrive()
@@ -43,10 +43,11 @@ class Replica(Coupled):
         self._start = {}
         if count != seat.count:
             self._start_from_mean(
-                f"state_dict: of {count} replicas, here are {seat.count}: all start from the mean x̄ of those"
+                f"state_dict: saved with {count} replicas, but now there are {seat.count}: "
+                "all start from the mean x̄ of those saved"
             )
         elif self._shares_x and rho != math.inf and count > 1:
-            self._start_from_mean(f"state_dict: of replicas with rho={rho}: all start from their mean x̄")
+            self._start_from_mean(f"state_dict: saved with rho={rho}: all start from the mean x̄")
 
     @torch.no_grad()
     def _start_from_mean(self, message: str) -> None:

@@ -98,7 +98,7 @@ class Patient:
         self.gone = True
         discard(self._stream)
         with suppress(OSError, ValueError):
-            print("note: the output has been closed: the run goes on without it", file=sys.stderr, flush=True)
+            print("note: the output was closed: the run continues without it", file=sys.stderr, flush=True)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)

@@ -138,8 +138,8 @@ class Recipe:
     """The channels of a pixel lie side by side in memory; no effect on networks without convolutions. For
     speed: it changes the rounding, and the order in which dropout draws."""
     compile: bool = False
-    """Train through `torch.compile`, which needs a C++ compiler and takes longer to start; LSTMs stay as they
-    are. For speed: it changes the rounding, and what dropout draws."""
+    """Train through `torch.compile`, which needs a C++ compiler and takes longer to start; LSTMs are not
+    compiled. For speed: it changes the rounding, and what dropout draws."""
     source: Annotated[Source | None, tyro.conf.Fixed] = None
     """The user's own experiment; None: a network and data of the paper's."""
 

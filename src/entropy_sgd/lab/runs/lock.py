@@ -37,7 +37,7 @@ class Locked(LabError):
 
     def __init__(self, folder: Path, holder: str) -> None:
         super().__init__(
-            f"{folder} is in use by {holder}: wait for its end, stop it, or choose another folder with --out"
+            f"{folder} is in use by {holder}: wait until it ends, stop it, or choose another with --out"
         )
         self.folder, self.holder = folder, holder
 
