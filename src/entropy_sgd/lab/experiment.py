@@ -45,7 +45,7 @@ class Experiment:
         loss: `loss(outputs, targets)`, the mean over a batch.
         metric: `metric(outputs, targets)`, a mean over a batch too; its name is the function's, and one
             called `error` is shown in per cent. None: the loss itself.
-        test: data that are read once, at the end of a run with `--final`.
+        test: data read once, at the end of a run with `--final`.
         batch_size: samples of a batch.
         epochs: budget in effective epochs.
 

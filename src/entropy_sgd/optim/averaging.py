@@ -1,6 +1,6 @@
 """Means over replicas: tensors travel in one flat buffer per dtype and device while training continues.
 
-Knows process groups and lists of tensors, nothing of what is in them.
+This module knows process groups and lists of tensors, but not what is in them.
 """
 
 from __future__ import annotations

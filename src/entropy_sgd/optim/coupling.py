@@ -75,7 +75,7 @@ class Coupled(LocalEntropy):
 
     @property
     def replica(self) -> int:
-        """Which of the replicas this process belongs to, from 0."""
+        """The replica that this process belongs to, counted from 0."""
         return self._seat.index
 
     @property
@@ -274,7 +274,7 @@ class Coupled(LocalEntropy):
     # ---- what others do to the parameters ----
 
     def restart(self) -> None:
-        """Begins a cycle at the weights the model holds now, whoever wrote them there.
+        """Begins a cycle at the weights that the model holds now.
 
         Call it on all replicas. In eval mode they all start from x̄.
         """

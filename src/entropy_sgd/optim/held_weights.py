@@ -1,7 +1,7 @@
 """Which weights the model holds: x or x', and what happens when someone else writes them.
 
-Inside a cycle the parameters hold x' and the state x; `eval()` exchanges them. Weights that others write,
-freeze or convert in the meantime are noticed before the next operation (watch.py says how).
+Inside a cycle the parameters hold x' and the state x; `eval()` exchanges them. Weights that other code
+writes, freezes or converts in the meantime are noticed before the next operation (watch.py says how).
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class HeldWeights(Optimizer):
 
     @property
     def inner_steps(self) -> int:
-        """Langevin steps made in the cycle under way; 0 at a cycle's end, where the model holds x."""
+        """Langevin steps made in the current cycle; 0 at a cycle's end, where the model holds x."""
         return self._common["inner_step"]
 
     def eval(self) -> None:
@@ -149,10 +149,10 @@ class HeldWeights(Optimizer):
             exchange(params, xs)
 
     def restart(self) -> None:
-        """Begins a cycle at the weights the model holds now, whoever wrote them there.
+        """Begins a cycle at the weights that the model holds now.
 
-        The cycle under way is given up, and with `inner_state="keep"` so are momentum and moments of the
-        inner loop; the counts of updates and the memory of the outer optimizer stay.
+        The current cycle is discarded, and with `inner_state="keep"` so are momentum and moments of the
+        inner loop; the counts of updates and the state of the outer optimizer stay.
         """
         self._leave_eval([p for group in self.param_groups for p in group["params"]])
         self._start_over(self._taking_part())

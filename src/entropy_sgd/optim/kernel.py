@@ -1,7 +1,7 @@
 """The compiled Langevin step and noise (kernel.c), through ctypes; absent where there was no C compiler.
 
-It serves contiguous float32 tensors on the CPU and draws the same noise as noise.py, bit for bit. All else,
-and every machine without it, takes the torch path.
+It handles contiguous float32 tensors on the CPU and draws the same noise as noise.py, bit for bit. Everything
+else, and every machine without it, uses the torch path.
 """
 
 from __future__ import annotations

@@ -20,10 +20,11 @@ class Replica(Coupled):
         return super().state_dict()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Resumes this replica from its own `state_dict()`, with as many replicas to the same bits.
+        """Resumes this replica from its own `state_dict()`, bit for bit with the same number of replicas.
 
-        From the state of any replica of another number of replicas, all start from x̄, with a warning. Load
-        the model's weights first: they are replaced. From that of an `EntropySGD`, all start from its x.
+        With another number of replicas, any replica's state will do: all start from x̄, with a warning. Load
+        the model's weights first, since they are replaced. From the state of an `EntropySGD`, all start from
+        its x.
         """
         seat = self._seat
         groups: Any = state_dict.get("param_groups") if isinstance(state_dict, dict) else None  # pyright: ignore[reportUnnecessaryIsInstance]

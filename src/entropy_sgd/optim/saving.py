@@ -1,7 +1,7 @@
 """Saving and copying: the state of both loops as plain tensors and numbers, and back.
 
-What is common to all groups is in the first one. The optimizers inside and outside add what their own
-`state_dict` says. Hooks see the whole.
+What is common to all groups is saved in the first one. The inner and outer optimizers add what their own
+`state_dict` contains. Hooks see the whole.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The Langevin step in one launch for all tensors of a device that Triton compiles for (CUDA, ROCm, XPU).
 
-The functions are called as those of kernel.py are, on tensors of a device. A table in its memory holds the
+The functions are called like those of kernel.py, on tensors of a device. A table in device memory holds the
 addresses, so the number of launches does not depend on the number of tensors. Triton comes with torch's
-builds for these devices. Where it is missing, or fails to compile, the torch path serves.
+builds for these devices. Where it is missing, or fails to compile, the torch path is used.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Standard output and error that end no run: a reader that has gone, a terminal that knows no Greek."""
+"""Standard output and error that never end a run, if the reader exits or the terminal lacks Greek letters."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ WHOLE = ("batch_size", "unroll", "vocabulary", "train_limit", "statistics_sample
 
 
 def check_floats(options: Options, drops: Drops) -> None:
-    """Refuse options that are no numbers of float32, and drops that make a learning rate of such a kind."""
+    """Refuse options beyond the range of float32, and drops that make such a learning rate."""
     for option in fields(options):
         value = getattr(options, option.name)
         for number in cast("tuple[Any, ...]", value if isinstance(value, tuple) else (value,)):

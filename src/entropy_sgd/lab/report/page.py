@@ -1,4 +1,4 @@
-"""The report: one HTML page that needs nothing but itself, and no script."""
+"""The report: one self-contained HTML page without scripts."""
 
 from __future__ import annotations
 

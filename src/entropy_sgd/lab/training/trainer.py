@@ -2,7 +2,7 @@
 
 Progress is counted in effective epochs, gradient evaluations x batch / data size, for every method alike,
 those of all processes together where there are several. Everything the next step depends on is in the
-checkpoint, so that a run that was stopped anywhere continues to the same bits.
+checkpoint, so that a run that was stopped anywhere continues bit for bit.
 """
 
 from __future__ import annotations
