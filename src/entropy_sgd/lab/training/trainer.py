@@ -194,7 +194,7 @@ class Trainer:
         )
         self.task.model.load_state_dict(saved["model"])
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "state_dict: of", UserWarning)  # the note below says it
+            warnings.filterwarnings("ignore", r"state_dict: saved with (\d|rho)", UserWarning)  # see the note
             self.optimizer.load_state_dict(saved["optimizer"])
         self.task.begin_pass_after(saved["task"])
         here = f"rank {self.processes.rank} step {self.progress.step}"
