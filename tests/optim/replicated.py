@@ -370,7 +370,7 @@ def a_single_run_becomes_replicas(group: Group) -> None:
     model = network()
     model.load_state_dict(saved["model"])
     optimizer = Replicas(model.parameters(), L=4, process_group=group)
-    with pytest.warns(UserWarning, match="of 1 replicas"):
+    with pytest.warns(UserWarning, match="with 1 replicas"):
         optimizer.load_state_dict(saved["optimizer"])
     assert torch.equal(weights(model), model_x)
     learn(model, optimizer, range(9), a)
