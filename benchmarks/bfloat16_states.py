@@ -45,7 +45,7 @@ def error_and_loss(network: torch.nn.Module, split: data.Split) -> tuple[float, 
 
 
 def run(images: data.Images, dtype: str, seed: int, epochs: int) -> dict[str, object]:
-    """Trains `lenet` and judges its outer weights."""
+    """Trains `lenet` and evaluates its outer weights."""
     assert images.validation is not None
     torch.manual_seed(seed)
     network = models.build("lenet")

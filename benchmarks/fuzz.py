@@ -4,8 +4,8 @@
 
 A case is a function of the seed and its number, so each can be tried again with `--only`. Every command runs
 in a child of this process, which has torch loaded already, in a copy of a folder with small data, a finished
-run, a stopped one, a comparison and measurements. What must not happen: a traceback, a death by a signal, a
-command that neither ends nor stops at Ctrl-C, a run that an unsuccessful command has lost. Writes
+run, a stopped one, a comparison and measurements. There must be no traceback, no death by a signal, no
+command that neither ends nor stops at Ctrl-C, and no run lost by an unsuccessful command. Writes
 results/fuzz.json.
 """
 

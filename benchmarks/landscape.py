@@ -4,7 +4,7 @@
     python benchmarks/landscape.py --exact [--dtype …]  all eigenvalues of small-LeNet: an hour, 20 GiB
 
 The density is timed beside its Hessian-vector products alone, and beside linear_operator's Lanczos on the
-same products, so the ratios stand whatever else the machine does. Each of the two commands writes its own
+same products, so the ratios hold whatever else the machine does. Each of the two commands writes its own
 entries of results/bench/landscape.json and keeps the other's.
 """
 

@@ -3,7 +3,7 @@
     python benchmarks/settings.py [--seconds 6] [--threads 1 2] [--only lenet/entropy-sgd …] [--quick]
 
 A step is the recipe's own: batch, dropout, clipping and optimizer, on random data of the real shapes. All
-settings of a network take turns on the same weights, so that whatever else the machine does befalls all of
+settings of a network take turns on the same weights, so that other load on the machine affects all of
 them; the fastest turn of each is compared with that of the plain setting: torch's own number of threads, no
 `channels_last`, not compiled. Compiling is timed apart, with an empty cache.
 

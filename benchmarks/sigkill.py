@@ -2,7 +2,7 @@
 
     python benchmarks/sigkill.py [--trials 20]
 
-Every trial must end in the weights of a run that was never stopped. Writes results/sigkill.json.
+Every trial must end with the weights of a run that was never stopped. Writes results/sigkill.json.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     python benchmarks/sigkill_replicas.py [--trials 20]
 
-A dead replica ends the command, and `--resume` goes on from the checkpoint, which holds every replica. Every
-trial must end in the weights of a run that was never stopped. Writes results/sigkill_replicas.json.
+A dead replica ends the command, and `--resume` continues from the checkpoint, which holds every replica.
+Every trial must end with the weights of a run that was never stopped. Writes results/sigkill_replicas.json.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     python benchmarks/tournament.py TASK… --out FOLDER [--trials 8] [--seeds 5] [--jobs 1] [--data-dir DIR]
 
 Trials are quasi-random points of the spaces in tournament_field.py, trained once (seed 0) and judged on
-validation data. The best one of each entrant is then trained anew with seeds 100, 101, … on training and
+validation data. The best one of each entrant is then trained again with seeds 100, 101, … on training and
 validation data, and test data are read once, at the end of each. SAM and ASAM are charged two gradients a
 step and n replicas n. All have the same drops of the rate, to a fifth at one half and at three quarters of
 the run, but for those with a schedule of their own. Runs are in FOLDER, and finished ones are not repeated.

@@ -5,7 +5,7 @@
 The bare loop is forward, backward and `step()` on slices of tensors in memory, with the same network,
 optimizer and batch size. The laboratory's adds shuffled batches, learning-rate drops, the check for a loss
 that is not finite, measurements written to metrics.jsonl and TensorBoard, and the display. The two take
-turns, a block of 40 steps each, so that whatever else the machine does befalls both; the ratio is the median
+turns, a block of 40 steps each, so that other load on the machine affects both; the ratio is the median
 over the blocks.
 
 What interrupts the steps is timed in a second run, on random data of the real sizes: the seconds of an

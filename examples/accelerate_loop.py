@@ -1,6 +1,6 @@
 """Entropy-SGD in a loop with Accelerate: any number of processes, accumulation, saving and resuming.
 
-Run again with more epochs, it goes on where it left off::
+If run again with more epochs, it continues where it stopped::
 
     accelerate launch --multi_gpu --num_processes 2 --main_process_port 0 examples/accelerate_loop.py
 

@@ -1,6 +1,6 @@
 """How flat is the minimum a network has reached? Four measures, on any model, loss function and batches.
 
-To see it::
+Run it with::
 
 python examples/flatness.py
 """

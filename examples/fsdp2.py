@@ -1,7 +1,7 @@
 """Sharded training (FSDP2) with a checkpoint that any number of processes can load.
 
     torchrun --standalone --nproc-per-node 2 examples/fsdp2.py
-    torchrun --standalone --nproc-per-node 1 examples/fsdp2.py --steps 200     # goes on where two left off
+    torchrun --standalone --nproc-per-node 1 examples/fsdp2.py --steps 200     # continues with one
 
 The parameters, and with them x, mu and the momenta, are DTensors; each rank draws its slice of the noise.
 """

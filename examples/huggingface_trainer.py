@@ -23,7 +23,7 @@ it for a while: where he may stray far and still be low, there is room. """
 
 
 class Windows(Dataset[dict[str, Tensor]]):
-    """The text in windows of a few bytes, each byte to be told from those before it."""
+    """The text in windows of a few bytes, each byte to be predicted from those before it."""
 
     def __init__(self, text: str, length: int = 32, stride: int = 3) -> None:
         data = torch.tensor(list(text.encode()))

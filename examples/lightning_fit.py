@@ -1,6 +1,6 @@
 """Entropy-SGD in Lightning: one line in `configure_optimizers`, and a callback.
 
-To see it::
+Run it with::
 
 python examples/lightning_fit.py
 """
@@ -20,7 +20,7 @@ from entropy_sgd.frameworks.lightning import OuterWeights
 
 
 class Quadrants(LightningModule):
-    """Tells in which quadrant a point of the plane lies."""
+    """Predicts the quadrant in which a point of the plane lies."""
 
     def __init__(self) -> None:
         super().__init__()

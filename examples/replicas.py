@@ -1,11 +1,11 @@
-"""Replicas that talk once in L steps, and survive a killed process.
+"""Replicas that communicate once every L steps, and survive a killed process.
 
     export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1         # see examples/ddp.py
     torchrun --standalone --nproc-per-node 3 --max-restarts 3 examples/replicas.py
 
-Each process is a replica with data of its own. There is no DistributedDataParallel: nothing is sent but the
-weights, once a cycle. Every replica writes its own checkpoints. Kill one process: torchrun restarts all of
-them, they continue from the last step that all have saved, and end in the weights of an undisturbed run.
+Each process is a replica with its own data. There is no DistributedDataParallel: only the weights are sent,
+once per cycle. Every replica writes its own checkpoints. Kill one process: torchrun restarts all of them,
+they continue from the last step that all have saved, and end with the weights of an undisturbed run.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from torch import Tensor
 class ArgumentError(ValueError, TypeError):
     """A hyper-parameter of the wrong type or outside its range.
 
-    It is both a `ValueError` and a `TypeError`, so that code which catches either keeps working.
+    It is both a `ValueError` and a `TypeError`, so that code that catches either keeps working.
     """
 
 

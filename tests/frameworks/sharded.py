@@ -148,7 +148,7 @@ def mixed_and_misplaced_parameters(mesh: DeviceMesh) -> None:
     assert optimizer.diagnostics() == pytest.approx(alone.diagnostics())
     torch.testing.assert_close(params[0].detach().full_tensor(), reference[0].detach())
     torch.testing.assert_close(params[1], reference[1])
-    with pytest.raises(ValueError, match="group of its own"):
+    with pytest.raises(ValueError, match="its own group"):
         make(foreach=True)
 
     summands = nn.Parameter(DTensor.from_local(torch.ones(4), mesh, [Partial()]))

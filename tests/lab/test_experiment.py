@@ -198,7 +198,7 @@ def test_errors_in_the_file_have_their_traceback(tmp_path, capsys, monkeypatch, 
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"train": "None"}, "must give train"),
+        ({"train": "None"}, "must return train"),
         ({"train": "[1, 2, 3]"}, "train must be a torch Dataset with a length, or a pair of tensors"),
         ({"train": "(x[:80], y[:70])"}, "must have a target for each of 80 inputs, got 70"),
         ({"validation": "(x[:0], y[:0])"}, "validation must have at least one sample"),

@@ -264,7 +264,7 @@ def test_packed_sequences() -> None:
     outputs = torch.cat([model(x[:, None].double()) for x in sequences])
     assert float(found.loss) == pytest.approx(float(F.cross_entropy(outputs, y).detach()), rel=1e-12)
     for measure in (hessian_eigenvalues, spectral_density):
-        with pytest.raises(RuntimeError, match=r"torch.func cannot .* packed sequences \(give padded ones"):
+        with pytest.raises(RuntimeError, match=r"torch.func cannot .* packed sequences \(use padded ones"):
             measure(model, F.cross_entropy, batches)
 
 

@@ -315,7 +315,7 @@ def resumes_to_the_same_bits(group: Group) -> None:
     wrong = {**saved["optimizer"], "param_groups": [dict(g) for g in saved["optimizer"]["param_groups"]]}
     wrong["param_groups"][0]["replica"] = a + 1
     before = weights(model)
-    with pytest.raises(ValueError, match=f"of replica {a + 1}, this is replica {a} of"):
+    with pytest.raises(ValueError, match=f"by replica {a + 1}, but this is replica {a} of"):
         optimizer.load_state_dict(wrong)
     assert torch.equal(weights(model), before)
 
@@ -343,7 +343,9 @@ def another_number_starts_from_the_mean(two: Group | None, three: Group, folder:
             if what == "model":
                 model.load_state_dict(saved["model"])
             else:
-                with pytest.warns(UserWarning, match="of 2 replicas, here are 3: all start from the mean"):
+                with pytest.warns(
+                    UserWarning, match="with 2 replicas, but now there are 3: all start from the mean"
+                ):
                     optimizer.load_state_dict(saved["optimizer"])
         optimizer.eval()  # looks at the weights that are there, as a step would
         torch.testing.assert_close(weights(model), saved["mean"], rtol=1e-5, atol=1e-7)
@@ -368,7 +370,7 @@ def a_single_run_becomes_replicas(group: Group) -> None:
     model = network()
     model.load_state_dict(saved["model"])
     optimizer = Replicas(model.parameters(), L=4, process_group=group)
-    with pytest.warns(UserWarning, match="of 1 replicas"):
+    with pytest.warns(UserWarning, match="with 1 replicas"):
         optimizer.load_state_dict(saved["optimizer"])
     assert torch.equal(weights(model), model_x)
     learn(model, optimizer, range(9), a)

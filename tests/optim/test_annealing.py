@@ -224,7 +224,7 @@ def test_a_factor_that_is_the_inner_rate_at_another_time_is_no_mistake(rate):
         (lambda o: lr_scheduler.OneCycleLR(o, 0.1, total_steps=9), "peaks at 0.02.*cycle_momentum=False"),
         (lambda o: lr_scheduler.OneCycleLR(o, 0.1, total_steps=9, cycle_momentum=False), "peaks at 0.02"),
         (lambda o: lr_scheduler.OneCycleLR(o, 0.5, total_steps=9), "cycle_momentum=False"),
-        (lambda o: lr_scheduler.CyclicLR(o, 0.1, 0.5), "cycle_momentum=False, and rates relative to lr"),
+        (lambda o: lr_scheduler.CyclicLR(o, 0.1, 0.5), "cycle_momentum=False, and give rates relative to lr"),
         (lambda o: lr_scheduler.OneCycleLR(o, 0.5, total_steps=9, cycle_momentum=False), None),
         (lambda o: lr_scheduler.CosineAnnealingLR(o, 9), None),
     ],

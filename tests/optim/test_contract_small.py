@@ -38,7 +38,7 @@ def in_backward(seeds: list[int], steps: int = 3) -> list[Tensor]:
 
 
 def test_optimizers_in_backward_that_share_a_seed_are_told_so_once():
-    with pytest.warns(UserWarning, match="Give each optimizer a seed of its own") as said:
+    with pytest.warns(UserWarning, match="Give each optimizer its own seed") as said:
         first, second = in_backward([0, 0])
     assert len(said) == 1
     assert torch.equal(first, second)

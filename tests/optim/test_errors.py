@@ -183,11 +183,11 @@ def stepped(optimizer: torch.optim.Optimizer, params: list[nn.Parameter]) -> tor
 def other_states() -> dict[str, dict]:
     a, b, c, d = parameter(), parameter(), [nn.Parameter(torch.ones(4))], parameter() + parameter()
     return {
-        "of another optimizer": stepped(torch.optim.SGD(a, lr=1.0), a).state_dict(),
+        "saved by another optimizer": stepped(torch.optim.SGD(a, lr=1.0), a).state_dict(),
         "also has .*momentum, nesterov": stepped(EntropyAdam(b), b).state_dict(),
         r"has shape \(4,\), but the parameter has shape \(3,\)": stepped(EntropySGD(c), c).state_dict(),
         "doesn't match the size": stepped(EntropySGD(d), d).state_dict(),
-        "no optimizer's state": {"weights": 1},
+        "not an optimizer's state": {"weights": 1},
     }
 
 

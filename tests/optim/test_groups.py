@@ -163,7 +163,7 @@ def test_the_first_group_must_stay_first(change):
     weights = [nn.Parameter(torch.ones(2)) for _ in range(2)]
     optimizer = EntropySGD([{"params": [p]} for p in weights])
     change(optimizer.param_groups)
-    with pytest.raises(RuntimeError, match=r"param_groups\[0\] is another group than before"):
+    with pytest.raises(RuntimeError, match=r"param_groups\[0\] is not the same group as before"):
         optimizer.step()
 
 

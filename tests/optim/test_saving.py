@@ -144,7 +144,7 @@ def test_a_checkpoint_of_another_gamma_is_told():
 
     p = nn.Parameter(torch.ones(3))
     with pytest.warns(
-        UserWarning, match=r"saved with gamma=0\.03, but .* gamma=Exponential\(.* goes on with that"
+        UserWarning, match=r"saved with gamma=0\.03, but .* gamma=Exponential\(.* which it keeps"
     ):
         EntropySGD([p]).load_state_dict(saved(0.03))
     with warnings.catch_warnings():

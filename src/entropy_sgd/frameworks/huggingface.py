@@ -1,8 +1,8 @@
 """Hugging Face Trainer: evaluation and every save at the outer weights.
 
-The Trainer calls `optimizer.eval()` before it evaluates and `optimizer.train()` before it trains, by itself.
-It lacks two things: a save that comes without an evaluation would write x', and the steps of an unfinished
-last cycle would be lost.
+The Trainer itself calls `optimizer.eval()` before it evaluates and `optimizer.train()` before it trains. But
+a save without an evaluation would write x', and the steps of an unfinished last cycle would be lost: the
+callback handles these two cases.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class OuterWeights(TrainerCallback):
     The last step of training ends its cycle with `finish()`, before the last evaluation and save. After
     `train()` the model holds x, or the best checkpoint's x with `load_best_model_at_end`. A checkpoint
     taken in mid-cycle holds x as the weights and x' in the optimizer's state, and resumes to the same
-    losses. It acts on what the callbacks before it in the list have asked for: put it last.
+    losses. It sees only what the callbacks before it in the list have asked for, so put it last.
     """
 
     def on_optimizer_step(

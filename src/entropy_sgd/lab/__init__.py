@@ -19,7 +19,7 @@ __all__ = ["Diverged", "Experiment", "Interrupted", "LabError", "compare", "trai
 
 
 class LabError(Exception):
-    """Something the user can put right: the message is complete and is printed without a traceback."""
+    """A user error: the message is complete and is printed without a traceback."""
 
     exit_code = 2
 

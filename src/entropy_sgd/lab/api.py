@@ -52,7 +52,8 @@ def train(
         overwrite: replace the run in the folder.
         data_dir: where the paper's data are.
         device: cpu, cuda, …; auto takes a GPU if there is one.
-        keep_weights: how many times along the run the judged weights are kept, for `entropy-sgd landscape`.
+        keep_weights: number of points along the run at which to keep the evaluated weights, for
+            `entropy-sgd landscape`.
         console: where to print; `rich.console.Console(quiet=True)` prints nothing.
         **changes: other fields of the recipe, such as `epochs=5` or `batch_size=64`.
 
@@ -101,8 +102,8 @@ def compare(
         overwrite: replace the comparison in the folder.
         data_dir: where the paper's data are.
         device: cpu, cuda, …; auto takes a GPU if there is one.
-        jobs: runs at once, each in a process of its own; None: as many as there are cores. The results are
-            the same bits for any number.
+        jobs: runs at once, each in its own process; None: as many as there are cores. The results are
+            bit-identical for any number.
         dask: address of a Dask scheduler, whose workers make the runs.
         maximize: whether more of a metric of your own is better, for the sentence under the table.
         console: where to print.

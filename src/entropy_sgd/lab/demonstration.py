@@ -1,6 +1,6 @@
 """The demonstration: three methods on real digits, and how flat the minima are that they find.
 
-What it must not know: how anything is trained, measured or drawn.
+It must not know how anything is trained, measured or drawn.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ class Experiment:
         loss: `loss(outputs, targets)`, the mean over a batch.
         metric: `metric(outputs, targets)`, a mean over a batch too; its name is the function's, and one
             called `error` is shown in per cent. None: the loss itself.
-        test: data that are read once, at the end of a run with `--final`.
+        test: data read once, at the end of a run with `--final`.
         batch_size: samples of a batch.
         epochs: budget in effective epochs.
 
@@ -214,7 +214,7 @@ def _checked(found: Source, made: Any) -> Experiment:
     for needed in ("model", "train", "validation", "loss"):
         if known[needed] is None:
             raise LabError(
-                f"{found.path}: {found.name} must give {needed}, got {type(made).__name__} without it"
+                f"{found.path}: {found.name} must return {needed}, got {type(made).__name__} without it"
             )
     for function in ("model", "loss", "metric"):
         if known[function] is not None and not callable(known[function]):

@@ -173,7 +173,7 @@ def _size(inputs: Any, targets: Any) -> int:
         raise TypeError(f"batches: no tensor among {describe(inputs)} and {describe(targets)}")
     if not size:
         raise ValueError(
-            "batches holds a batch without samples (targets of -100, which losses ignore, are none)"
+            "batches holds a batch without samples (targets of -100, which losses ignore, do not count)"
         )
     return size
 

@@ -300,8 +300,8 @@ class Objective:
                 if "have storage" not in str(error):
                     raise
                 raise RuntimeError(
-                    "model: torch.func cannot differentiate one of its layers, as a recurrent one on packed "
-                    f"sequences (give padded ones): {error}"
+                    "model: torch.func cannot differentiate one of its layers, such as a recurrent one on "
+                    f"packed sequences (use padded ones): {error}"
                 ) from error
         return result
 

@@ -1,7 +1,7 @@
 """The vectors whose angle the diagnostics report, grad f(x) and x - mu, in little memory (see sketch.py).
 
-Where all parameters together have no more elements than a sketch has buckets, each element has a place of its
-own: the cosine is exact. Vectors of larger models are sketched.
+If all parameters together have no more elements than a sketch has buckets, each element has its own place and
+the cosine is exact. Vectors of larger models are sketched.
 """
 
 from __future__ import annotations

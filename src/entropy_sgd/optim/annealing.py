@@ -55,12 +55,12 @@ def misread(group: dict[str, Any], momentum: float | None) -> str | None:
     if moves_inner and base and isinstance(peak, int | float) and abs(peak / base - 1) > 1e-6:
         found.append(
             f"max_lr={peak:g} is a factor on inner_lr, relative to lr={base:g}, so the inner loop peaks at "
-            f"{group['inner_lr'] * peak / base:g}: give max_lr={base:g}, and the peak as inner_lr"
+            f"{group['inner_lr'] * peak / base:g}: set max_lr={base:g} and pass the peak as inner_lr"
         )
     if "max_momentum" in group and momentum is not None and (moves_inner or momentum == 0):
         found.append(
-            "`momentum` is the outer loop's and carries x beyond mu: give cycle_momentum=False, and rates "
-            "relative to lr"
+            "`momentum` is the outer loop's and carries x beyond mu: set cycle_momentum=False, and give "
+            "rates relative to lr"
         )
     return f"a scheduler has set absolute values, as for SGD: {'; '.join(found)}" if found else None
 

@@ -1,6 +1,6 @@
 """Means over replicas: tensors travel in one flat buffer per dtype and device while training continues.
 
-Knows process groups and lists of tensors, nothing of what is in them.
+This module knows process groups and lists of tensors, but not what is in them.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Seat:
             mesh: Any = getattr(p, "device_mesh", None)
             if mesh is not None and len(ours & set(mesh.mesh.flatten().tolist())) > 1:
                 raise arguments.ArgumentError(
-                    f"process_group: its ranks {sorted(ours)} share one sharded copy of the parameters; give "
+                    f"process_group: its ranks {sorted(ours)} share one sharded copy of the parameters; pass "
                     'the dimension of the device mesh over which replicas lie, mesh["replica"].get_group()'
                 )
 

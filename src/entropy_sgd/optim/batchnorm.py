@@ -19,10 +19,10 @@ def recalibrate_batchnorm(model: nn.Module, batches: Iterable[Any]) -> None:
     """Recomputes the running mean and variance of every batch normalisation layer of `model`.
 
     The statistics are the plain average over `batches` (momentum None), with dropout and everything else in
-    evaluation mode. Modes, momenta and weights are put back as they were; if anything fails, the old
-    statistics too. A model without running statistics is left alone, and so are layers in evaluation mode
-    while other weights of the model are in training mode: their statistics are frozen on purpose. In a model
-    that is in evaluation mode throughout, none counts as frozen.
+    evaluation mode. Modes, momenta and weights are restored; if anything fails, the old statistics too. A
+    model without running statistics is left unchanged, and so are layers in evaluation mode while other
+    weights of the model are in training mode: their statistics are frozen on purpose. In a model that is in
+    evaluation mode throughout, none counts as frozen.
 
     Args:
         model: any module.

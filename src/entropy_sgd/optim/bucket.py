@@ -151,7 +151,7 @@ class Bucket:
             self.buffers = [real(buffer) for buffer in self.buffers]
 
     def leave(self) -> None:
-        """Takes the count of `enter` back, for a step that was not made."""
+        """Undoes the count of `enter`, for a step that was not made."""
         for state, step, k in zip(self.states, self._steps, self.k, strict=False):
             state[STEP] = step
             if AGE in state:
@@ -380,7 +380,7 @@ class Bucket:
 
 
 def reuse(buckets: list[Bucket], last: list[Bucket]) -> list[Bucket]:
-    """`buckets`, but those of `last` in their place which have the same members: their plans are laid out."""
+    """`buckets`, with those of `last` in place of any that have the same members, since their plans exist."""
     found: list[Bucket] = []
     for bucket in buckets:
         same = (
@@ -397,7 +397,7 @@ def reuse(buckets: list[Bucket], last: list[Bucket]) -> list[Bucket]:
 
 
 def gather(groups: Sequence[dict[str, Any]], frozen: Collection[Tensor] = ()) -> list[Bucket]:
-    """The parameters that have a gradient, in buckets of one group, device and dtype. Changes nothing.
+    """The parameters that have a gradient, in buckets of one group, device and dtype; has no side effects.
 
     Those in `frozen` are left out.
     """

@@ -75,7 +75,7 @@ class Coupled(LocalEntropy):
 
     @property
     def replica(self) -> int:
-        """Which of the replicas this process belongs to, from 0."""
+        """The replica that this process belongs to, counted from 0."""
         return self._seat.index
 
     @property
@@ -274,7 +274,7 @@ class Coupled(LocalEntropy):
     # ---- what others do to the parameters ----
 
     def restart(self) -> None:
-        """Begins a cycle at the weights the model holds now, whoever wrote them there.
+        """Begins a cycle at the weights that the model holds now.
 
         Call it on all replicas. In eval mode they all start from x̄.
         """
@@ -311,8 +311,9 @@ class Coupled(LocalEntropy):
             self._common["mean_known"] = False  # the next exchange sends x_a, not what has changed of it
         elif self._narrow:
             raise RuntimeError(
-                f"{len(params)} parameters were changed from outside: exchange_dtype={self._exchange_dtype} "
-                "sends what has changed since the last mean; call restart() on all replicas after that"
+                f"{len(params)} parameters were changed from outside, but exchange_dtype="
+                f"{self._exchange_dtype} only sends changes since the last mean; call restart() on all "
+                "replicas after such a change"
             )
         for p in params:
             if MEAN in self.state.get(p, {}):

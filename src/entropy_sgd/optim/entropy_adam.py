@@ -33,7 +33,7 @@ PAPER: dict[str, Any] = {
 class EntropyAdam(LocalEntropy):
     """Drop-in for `torch.optim.Adam` that seeks wide valleys.
 
-    Adam moves x by about `lr` once in a cycle of `L` gradients, so `lr` is about `L` times what it would be
+    Adam moves x by about `lr` once per cycle of `L` gradients, so `lr` is about `L` times what it would be
     for Adam alone (docs/evidence.md). Adam normalises its gradient, so `scale_by_gamma` matters only through
     `eps` while gamma is constant.
 
@@ -137,7 +137,7 @@ class EntropyAdam(LocalEntropy):
 
     @classmethod
     def paper(cls, params: Params, **options: Any) -> Self:
-        """The settings of Section 5.4.2, for the char-LSTM; `options` change some of them."""
+        """The settings of Section 5.4.2, for the char-LSTM; `options` override them."""
         return cls(params, **{**PAPER, **options})
 
     def _check_group(self, group: dict[str, Any]) -> None:

@@ -71,12 +71,12 @@ class EntropySGD(LocalEntropy):
         noise: thermal noise epsilon.
         alpha: weight of the newest sample in the average mu. By default 0.9; the paper's 0.75 with a
             `momentum`.
-        scale_by_gamma: update with gamma (x - mu), as line 7 is printed, instead of x - mu.
+        scale_by_gamma: update with gamma (x - mu), line 7 as printed, instead of x - mu.
         seed: of the thermal noise.
         inner: `"sgd"`, `"adam"`, `"sghmc"`, `"sgnht"`, or the class of a torch optimizer.
         inner_options: keyword arguments of that class.
         inner_state: `"keep"` carries the inner momentum over from cycle to cycle, `"reset"` starts it at zero
-            in each. By default `"keep"`; `"reset"` where `momentum` carries the speed instead.
+            in each. By default `"keep"`, or `"reset"` with a `momentum`, which carries the speed instead.
         inner_betas: for `inner="adam"`.
         inner_eps: for `inner="adam"`.
         maximize: maximize f instead.
@@ -161,7 +161,7 @@ class EntropySGD(LocalEntropy):
 
     @classmethod
     def paper(cls, params: Params, **options: Any) -> Self:
-        """The paper's momenta, reset and annealing for convolutional networks; `options` change some.
+        """The paper's momenta, reset and annealing for convolutional networks; `options` override them.
 
         They suit normalised layers and long runs, because the outer momentum carries x up to ten times as far
         as mu. gamma and noise differ by network in the paper: Section 5.2 (MNIST) has `noise=1e-3`, Section

@@ -14,8 +14,8 @@ DEVICE_BLOCK = 1 << 24
 def exchange(a: list[Tensor], b: list[Tensor]) -> None:
     """Swaps the contents of `a[i]` and `b[i]`, which have the same shape, in place.
 
-    Small tensors go together, large ones in blocks of whole rows. At most one block is held aside, or one
-    row where a row is larger.
+    Small tensors are swapped together, large ones in blocks of whole rows. At most one block needs temporary
+    memory, or one row where a row is larger.
     """
     first: list[Tensor] = []
     second: list[Tensor] = []

@@ -1,7 +1,7 @@
 """Which weights the model holds: x or x', and what happens when someone else writes them.
 
-Inside a cycle the parameters hold x' and the state x; `eval()` exchanges them. Weights that others write,
-freeze or convert in the meantime are noticed before the next operation (watch.py says how).
+Inside a cycle the parameters hold x' and the state x; `eval()` exchanges them. Weights that other code
+writes, freezes or converts in the meantime are noticed before the next operation (watch.py says how).
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class HeldWeights(Optimizer):
         first = self.param_groups[0]
         if "evaluating" not in first and self._outer is not None:
             raise RuntimeError(
-                "param_groups[0] is another group than before, and the first one holds L, seed, gamma and "
-                "the counts of steps for all: leave it in its place, or empty its 'params'"
+                "param_groups[0] is not the same group as before, but the first group holds L, seed, gamma "
+                "and the step counts for all: leave it in place, or empty its 'params'"
             )
         return first
 
@@ -78,7 +78,7 @@ class HeldWeights(Optimizer):
 
     @property
     def inner_steps(self) -> int:
-        """Langevin steps made in the cycle under way; 0 at a cycle's end, where the model holds x."""
+        """Langevin steps made in the current cycle; 0 at a cycle's end, where the model holds x."""
         return self._common["inner_step"]
 
     def eval(self) -> None:
@@ -149,10 +149,10 @@ class HeldWeights(Optimizer):
             exchange(params, xs)
 
     def restart(self) -> None:
-        """Begins a cycle at the weights the model holds now, whoever wrote them there.
+        """Begins a cycle at the weights that the model holds now.
 
-        The cycle under way is given up, and with `inner_state="keep"` so are momentum and moments of the
-        inner loop; the counts of updates and the memory of the outer optimizer stay.
+        The current cycle is discarded, and with `inner_state="keep"` so are momentum and moments of the
+        inner loop; the counts of updates and the state of the outer optimizer stay.
         """
         self._leave_eval([p for group in self.param_groups for p in group["params"]])
         self._start_over(self._taking_part())
@@ -195,7 +195,7 @@ class HeldWeights(Optimizer):
             self._warn_once(
                 "written",
                 f"{len(written)} parameters were changed from outside in the middle of a cycle "
-                "(load_state_dict, re-initialisation, ...): the cycle starts over from what is there now. "
+                "(load_state_dict, re-initialisation, ...): the cycle starts over from the current weights. "
                 "Call restart() after such a change to do the same without this warning",
             )
             self._start_over(written)
@@ -213,7 +213,7 @@ class HeldWeights(Optimizer):
             self._warn_once(
                 "modes",
                 f"the model and the optimizer were saved in different modes: both hold {held}, and {lost} of "
-                f"the cycle under way is in neither. The cycle starts over from {held}; save model and "
+                f"the current cycle is in neither. The cycle starts over from {held}; save model and "
                 "optimizer both between eval() and train(), or both outside",
             )
             params = [p for p, _ in inside]
@@ -261,7 +261,7 @@ class HeldWeights(Optimizer):
             self._warn_once(
                 "streams",
                 f"several optimizers with seed={self._common['seed']} step inside backward(): parameters of "
-                "equal shape draw the same noise. Give each optimizer a seed of its own, such as the index "
-                "of its parameter",
+                "equal shape draw the same noise. Give each optimizer its own seed, such as the index of "
+                "its parameter",
             )
         _in_backward.add(self)

@@ -1,9 +1,9 @@
 """A torch optimizer inside the groups and the state of another: the outer optimizer, or an inner one.
 
 Schedulers, checkpoints and sharding find one list of groups and one state, those of the owner. There an
-option or an entry of the state has a public name, which keeps it apart from the owner's. While the hosted
-optimizer runs, it sees groups and a state with only its own options and entries, under their own names; its
-changes then go back to the owner. So any optimizer can be hosted, unchanged.
+option of the hosted optimizer, or an entry of its state, has a public name, which distinguishes it from the
+owner's. While the hosted optimizer runs, it sees groups and a state with only its own options and entries,
+under their own names; its changes then go back to the owner. So any optimizer can be hosted, unchanged.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ class Hosted(ABC):
                 switch()
 
     def add_param_group(self, group: Record) -> None:
-        """The optimizer judges and completes the owner's last group, `group`."""
+        """The optimizer checks and completes the owner's last group, `group`."""
         self.owner.param_groups.pop()
         try:
             with self.lent() as optimizer:

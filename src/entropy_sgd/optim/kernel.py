@@ -1,7 +1,7 @@
 """The compiled Langevin step and noise (kernel.c), through ctypes; absent where there was no C compiler.
 
-It serves contiguous float32 tensors on the CPU and draws the same noise as noise.py, bit for bit. All else,
-and every machine without it, takes the torch path.
+It handles contiguous float32 tensors on the CPU and draws the same noise as noise.py, bit for bit. Everything
+else, and every machine without it, uses the torch path.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def library() -> ctypes.CDLL | None:
             return loaded
     logging.getLogger("entropy_sgd").warning(
         "entropy_sgd: the compiled Langevin step is missing (no C compiler when the package was installed?); "
-        "the pure-torch path runs instead: the same results, more slowly. "
+        "the pure-torch path runs instead: same results, but slower. "
         "To build it: install a C compiler, then `pip install --force-reinstall --no-deps .` in a checkout."
     )
     return None

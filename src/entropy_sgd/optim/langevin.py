@@ -1,4 +1,4 @@
-"""The Langevin step: lines 4 to 6 of Algorithm 1, once readable and once fast.
+"""The Langevin step: lines 4 to 6 of Algorithm 1, in a readable and in a fast form.
 
     line 4   dx' = grad f(x') + weight_decay x' - gamma (x - x')
     line 5   x'  = rule(x', dx', N(0, I)),     of SGD: x' - inner_lr dx' + sqrt(inner_lr) noise N(0, I)

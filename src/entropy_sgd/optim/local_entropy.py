@@ -72,15 +72,15 @@ class LocalEntropy(Saving):
         weight_decay: L2 coefficient. L2 is part of f, so it acts in line 4, not in the outer update.
         noise: thermal noise epsilon of line 5.
         alpha: weight of the newest sample in mu, line 6.
-        scale_by_gamma: give `outer` gamma (x - mu), as line 7 is printed; False gives x - mu (Section 4.3).
+        scale_by_gamma: give `outer` gamma (x - mu), line 7 as printed; False gives x - mu (Section 4.3).
         seed: of the noise, which is a function of (seed, outer step, inner step, parameter, element) alone.
-            Optimizers that train one model together each need a seed of their own.
+            Optimizers that train one model together each need their own seed.
         maximize: maximize f instead of minimizing it.
         foreach: True runs the Langevin step on lists of tensors, False the readable one tensor by tensor.
         fused: False never runs the compiled Langevin step. By default (None for both) and with True it runs
             where it applies, with `inner="sgd"` on contiguous tensors: float32 on the CPU, float32 and
-            bfloat16 on GPUs, where Triton compiles it. The one on lists of tensors runs elsewhere.
-        monitor: measure what `diagnostics()` reports. It takes one norm per step and, for the cosine, 16 kB;
+            bfloat16 on GPUs, where Triton compiles it. Elsewhere the step on lists of tensors runs.
+        monitor: measure what `diagnostics()` reports. It costs one norm per step and, for the cosine, 16 kB;
             with False those figures are NaN.
         state_dtype: torch.bfloat16 keeps mu and the inner momentum in 16 bits, rounded stochastically; by
             default they have the dtype of the parameters.
@@ -206,7 +206,7 @@ class LocalEntropy(Saving):
         check_group(group, self._inner_name if self._hosts_inner else None)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Adds a group, which takes part from its first gradient on."""
+        """Adds a group; it takes part from its first gradient on."""
         group = dict(param_group)
         for name in (*COMMON_OPTIONS, *self._common_state):
             if name in group and group.pop(name) not in (self._common[name], self._schedule):
@@ -232,9 +232,9 @@ class LocalEntropy(Saving):
 
     @staticmethod
     def profile_hook_step(func: Callable[..., Any]) -> Callable[..., Any]:
-        """Around `step`, what torch puts there, but only where there are hooks or a profiler.
+        """The wrapper that torch puts around `step`, but only if there are hooks or a profiler.
 
-        It would take a tenth of the time of a step on a small network. A compiled caller always has it:
+        It would take a tenth of the time of a step on a small network. A compiled caller always gets it:
         otherwise a hook that is registered after the compilation would be missed.
         """
         watched = Optimizer.profile_hook_step(func)
@@ -273,8 +273,8 @@ class LocalEntropy(Saving):
             if closure is None and common["inner_step"] > 0:
                 self._warn_once(
                     "mode",
-                    "step() in eval mode: the inner weights x' were put back now, so a gradient taken before "
-                    "this call was taken at x; call train() before the forward pass",
+                    "step() in eval mode: the inner weights x' were restored only now, so a gradient taken "
+                    "before this call was taken at x; call train() before the forward pass",
                 )
             self.train()
         if closure is None and not self.state and sharding.only_asks_for_state(self.param_groups):
@@ -282,7 +282,7 @@ class LocalEntropy(Saving):
             return None
         if closure is None and (schedule := self._needs_loss()) is not None:
             raise RuntimeError(
-                f"{schedule!r} needs the loss: call step(closure) or cycle(closure), or give it `loss=`"
+                f"{schedule!r} needs the loss: call step(closure) or cycle(closure), or set its `loss=`"
             )
         loss = None
         if closure is not None:
@@ -321,7 +321,7 @@ class LocalEntropy(Saving):
         return loss
 
     def _settle(self) -> None:
-        """After a step: the next one may find all as it is now."""
+        """Records the state after a step, which the next one may find unchanged."""
         steady = Steady(self.param_groups, self.state, self._buckets)
         taking_part = self._taking_part()
         if set(taking_part) <= set(steady.params):
@@ -331,7 +331,7 @@ class LocalEntropy(Saving):
     def cycle(self, closure: Closure) -> Any:
         """One iteration of Algorithm 1: calls `step(closure)` until the outer update is made.
 
-        That is `L` calls, each of which must draw a fresh mini-batch; fewer if a cycle was under way.
+        That is `L` calls, each of which must draw a fresh mini-batch; fewer if a cycle had already begun.
 
         Returns:
             the mean of the losses.
@@ -361,9 +361,9 @@ class LocalEntropy(Saving):
 
     @torch.no_grad()
     def finish(self) -> None:
-        """Ends the cycle under way with the outer update it has earned, as if `L` were the steps made.
+        """Ends the current cycle early, with the outer update as if `L` were the number of steps made.
 
-        Call it after the last step of training: the steps of an unfinished cycle are lost otherwise. The
+        Call it after the last step of training: otherwise the steps of an unfinished cycle are lost. The
         model holds x afterwards. Does nothing at a cycle's end.
         """
         evaluating = self._common["evaluating"]

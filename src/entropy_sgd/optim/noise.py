@@ -10,8 +10,8 @@ stateful: element `e` of parameter `p` at inner step `l` of outer step `t` is co
 Sixteen blocks of four words serve a tile of 64 consecutive elements: word `j` of block `16 tile + i` is
 element `64 tile + 16 j + i`, so that a vector kernel over 16 blocks writes four whole registers in order.
 
-Only operations that IEEE 754 rounds in one way are used (add, multiply, divide, square root, integers; the
-logarithm, sine and cosine are short polynomials in these). The same bits come out whatever the number of
+Only operations whose rounding IEEE 754 defines are used (add, multiply, divide, square root, integers; the
+logarithm, sine and cosine are short polynomials in these). So the bits do not depend on the number of
 threads, the slice asked for, or the device, as long as no compiler fuses a multiplication into an addition.
 """
 

@@ -176,12 +176,14 @@ def complete_state_dict(
         states: dict[Any, Any] = state_dict["state"]
         groups: list[dict[str, Any]] = state_dict["param_groups"]
     except (TypeError, KeyError):
-        raise ValueError(f"state_dict: no optimizer's state; a state_dict() of {name} is accepted") from None
+        raise ValueError(
+            f"state_dict: not an optimizer's state; a state_dict() of {name} is accepted"
+        ) from None
     for group in groups:
         for telling in (set(names) - GENERIC for names in marks):
             if telling and not telling & set(group):
                 missing = ", ".join(sorted(telling))
-                raise ValueError(f"state_dict: of another optimizer; {name} also has {missing}")
+                raise ValueError(f"state_dict: saved by another optimizer; {name} also has {missing}")
     shapes = {
         i: p.shape
         for group, saved in zip(optimizer.param_groups, groups, strict=False)

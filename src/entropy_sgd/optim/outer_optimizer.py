@@ -72,8 +72,8 @@ class OuterOptimizer(Hosted):
     def _fused(self, group: Record, inner: bool | None) -> bool | None:
         """Whether the update of this group is torch's fused one; `inner` is the choice for the inner loop.
 
-        torch itself never chooses it on the CPU, where it is the fastest by far. There it ignores strides,
-        and does not move weights of half precision (torch 2.13).
+        torch itself never chooses it on the CPU, where it is by far the fastest. There it ignores strides,
+        and does not update half-precision weights (torch 2.13).
         """
         params: list[Tensor] = group["params"]
         chosen: bool | None = group["fused"]

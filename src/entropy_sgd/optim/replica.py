@@ -20,10 +20,11 @@ class Replica(Coupled):
         return super().state_dict()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Resumes this replica from its own `state_dict()`, with as many replicas to the same bits.
+        """Resumes this replica from its own `state_dict()`, bit for bit with the same number of replicas.
 
-        From the state of any replica of another number of replicas, all start from x̄, with a warning. Load
-        the model's weights first: they are replaced. From that of an `EntropySGD`, all start from its x.
+        With another number of replicas, any replica's state will do: all start from x̄, with a warning. Load
+        the model's weights first, since they are replaced. From the state of an `EntropySGD`, all start from
+        its x.
         """
         seat = self._seat
         groups: Any = state_dict.get("param_groups") if isinstance(state_dict, dict) else None  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -31,7 +32,7 @@ class Replica(Coupled):
         count, index, rho = first.get("replicas", 1), first.get("replica", 0), first.get("rho", 0.0)
         if count == seat.count and index != seat.index:
             raise ValueError(
-                f"state_dict: of replica {index}, this is replica {seat.index} of {seat.count}; "
+                f"state_dict: saved by replica {index}, but this is replica {seat.index} of {seat.count}; "
                 "each replica saves and loads its own state"
             )
         self._arrive()
@@ -43,10 +44,11 @@ class Replica(Coupled):
         self._start = {}
         if count != seat.count:
             self._start_from_mean(
-                f"state_dict: of {count} replicas, here are {seat.count}: all start from the mean x̄ of those"
+                f"state_dict: saved with {count} replicas, but now there are {seat.count}: "
+                "all start from the mean x̄ of those saved"
             )
         elif self._shares_x and rho != math.inf and count > 1:
-            self._start_from_mean(f"state_dict: of replicas with rho={rho}: all start from their mean x̄")
+            self._start_from_mean(f"state_dict: saved with rho={rho}: all start from the mean x̄")
 
     @torch.no_grad()
     def _start_from_mean(self, message: str) -> None:

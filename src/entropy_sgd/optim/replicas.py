@@ -28,14 +28,14 @@ class Replicas(Replica, EntropySGD):
         optimizer.finish()                                          # the update of an unfinished last cycle
         optimizer.eval()                                            # the mean x̄, the same on all ranks
 
-    Replicas start from the weights of replica 0, which are sent when the optimizer is built. They differ by
-    their noise (the number of the replica is mixed into `seed`) and by whatever the program does by rank:
+    Replicas start from the weights of replica 0, which are sent when the optimizer is built. They differ in
+    their noise (the number of the replica is mixed into `seed`) and in whatever the program varies by rank:
     order of data, shards of data, dropout. All must make the same number of steps.
 
     Args:
         params: parameters, named parameters or parameter groups.
-        lr: outer learning rate, and the further arguments of `EntropySGD`. Without gradients the
-            distance between replicas changes by the factor 1 - lr rho in a cycle.
+        lr: outer learning rate, as for `EntropySGD`. Without gradients the distance between replicas
+            changes by the factor 1 - lr rho in a cycle.
         more: further positional arguments of `EntropySGD`.
         rho: the coupling: a number >= 0, a schedule of `entropy_sgd.scoping`, or `inf` for one common x whose
             outer gradient is the mean of x - mu_a.
@@ -74,7 +74,7 @@ class Replicas(Replica, EntropySGD):
 class ReplicatedLocalEntropy(Replica):
     """`Replicas` around any outer optimizer, as `LocalEntropy` is.
 
-    With `rho=inf` and an inner AdamW that lives on, this is DiLoCo (Douillard et al., 2023)::
+    With `rho=inf` and an inner AdamW whose state is kept, this is DiLoCo (Douillard et al., 2023)::
 
         ReplicatedLocalEntropy(
             model.parameters(), torch.optim.SGD, {"lr": 0.7, "momentum": 0.9, "nesterov": True}, L=500,
@@ -84,7 +84,7 @@ class ReplicatedLocalEntropy(Replica):
 
     Args:
         params: parameters, named parameters or parameter groups.
-        outer: class of the outer optimizer; one with modes of its own (`eval()`) goes with `rho=inf` alone.
+        outer: class of the outer optimizer; one with its own modes (`eval()`) works only with `rho=inf`.
         outer_options: its keyword arguments.
         rho: as for `Replicas`.
         process_group: as for `Replicas`.

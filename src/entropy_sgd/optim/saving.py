@@ -1,7 +1,7 @@
 """Saving and copying: the state of both loops as plain tensors and numbers, and back.
 
-What is common to all groups is in the first one. The optimizers inside and outside add what their own
-`state_dict` says. Hooks see the whole.
+What is common to all groups is saved in the first one. The inner and outer optimizers add what their own
+`state_dict` contains. Hooks see the whole.
 """
 
 from __future__ import annotations
@@ -100,8 +100,8 @@ class Saving(Loops):
         for i, group in enumerate(complete["param_groups"]):
             if group["inner"] != self._inner_name and (self._hosts_inner or "." in group["inner"]):
                 raise ValueError(
-                    f"state_dict: of an optimizer with inner={group['inner']!r}, "
-                    f"this one has {self._inner_name!r}"
+                    f"state_dict: saved with inner={group['inner']!r}, "
+                    f"but this optimizer has {self._inner_name!r}"
                 )
             # Older versions kept stale copies in all groups.
             for name in (*COMMON_OPTIONS, *self._common_state):
@@ -135,8 +135,8 @@ class Saving(Loops):
         if None not in (before, now) and before != now:
             self._warn_once(
                 "gamma",
-                f"state_dict: saved with gamma={before}, but this optimizer was built with gamma={now}, and "
-                "goes on with that",
+                f"state_dict: saved with gamma={before}, but this optimizer was built with gamma={now}, "
+                "which it keeps",
             )
         for hook in self._optimizer_load_state_dict_post_hooks.values():
             hook(self)

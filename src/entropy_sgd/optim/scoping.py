@@ -16,11 +16,11 @@ and for the coupling rho of `Replicas`, a schedule of the same kind:
     parle(batches)       gamma and rho as Parle has them
     ReplicaFocus         from the ratio of f and |x - mean of the replicas|^2 / 2, then exponential
 
-Each takes an optional `maximum`, above which gamma does not rise.
+Each takes an optional `maximum`, an upper bound of gamma.
 
-A schedule that measures has a method `after(gamma, cycle)` too: the optimizer calls it after every cycle with
-what it measured, a `Cycle`, and takes the scope of the next cycle from it. One that needs the loss says so by
-`needs_loss = True`.
+A schedule that measures also has a method `after(gamma, cycle)`: the optimizer calls it after every cycle
+with its measurements, a `Cycle`, and uses the result as the scope of the next cycle. A schedule that needs
+the loss sets `needs_loss = True`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Schedule = Callable[[int], float]
 
 @dataclass(frozen=True)
 class Cycle:
-    """What a schedule that measures is told of a cycle."""
+    """The measurements of a cycle, for a schedule that uses them."""
 
     t: int
     """Outer updates made, this cycle's included."""
@@ -150,10 +150,10 @@ class MatchGradient(_Bounded):
 
         gamma(t + 1) = |grad f(x_t)| / |x_t - mu_t|,    at most `maximum`.
 
-    The larger gamma is, the shorter is x - mu, so the rule raises gamma as training proceeds: it scopes by
-    itself. It settles where one inner step is undone by the spring, gamma = 1 / inner_lr, because averaging
+    The larger gamma is, the shorter x - mu, so the rule raises gamma as training proceeds: no other scoping
+    is needed. It settles at gamma = 1 / inner_lr, where the spring undoes one inner step, because averaging
     the mini-batch noise always leaves |gamma (x - mu)| a little short of |grad f(x)|. The rule does not go
-    beyond that, where the spring would throw x' to the far side of x.
+    beyond that value, where the spring would throw x' to the far side of x.
 
     The first cycle runs with `initial`, small as the paper advises.
     """
@@ -187,8 +187,7 @@ class Focus(_Bounded):
 
     so that it is `growth` times its initial value after `updates` more outer updates. With `start=0` the
     first cycle is the one that is measured, without a spring. Above 2 / inner_lr the spring throws x' further
-    from x at each step than it was: where the ratio or its growth may lead there, give
-    `maximum=1 / inner_lr`.
+    from x at each step: if the ratio or its growth may lead there, set `maximum=1 / inner_lr`.
 
     Args:
         updates: T, the outer updates of the whole run.
@@ -273,9 +272,9 @@ class ReplicaFocus(Focus):
 def parle(batches: int) -> tuple[Exponential, Exponential]:
     """The gamma and rho of Parle (Chaudhari et al., 2017, "Parle: parallelizing SGD").
 
-    Both are 0.01 (1 + 1/(2B))^t, with B mini-batches an epoch; gamma is at most 1, rho at most 10. Parle
-    prints their inverses, which shrink. Replicas gather at the rate lr * rho, which must stay below 2:
-    `lr=0.1` makes it 1 in the end.
+    Both are 0.01 (1 + 1/(2B))^t, with B mini-batches per epoch; gamma is at most 1, rho at most 10. Parle
+    prints their inverses, which shrink. Replicas move towards their mean at the rate lr * rho, which must
+    stay below 2: with `lr=0.1` it ends at 1.
     """
     arguments.integer("batches", batches, 1)
     growth = 1 / (2 * batches)

@@ -112,8 +112,8 @@ def check_group_params(group: dict[str, Any]) -> None:
     for name in ("outer_foreach", "outer_fused"):
         if len(kinds) > 1 and group.get(name):
             raise arguments.ArgumentError(
-                f"params: DTensors and plain tensors in one group do not go with {name[6:]}=True; "
-                "leave it unset, or give each kind a group of its own"
+                f"params: DTensors and plain tensors in one group cannot be combined with {name[6:]}=True; "
+                "leave it unset, or put each kind in its own group"
             )
 
 

@@ -1,7 +1,7 @@
 """Whether a step finds everything as the last one left it.
 
-From step to step nothing changes but the gradients and numbers in the groups. A few list comparisons confirm
-this, and spare a step the search for the parameters that take part: half its time on a small network.
+Usually only the gradients and the numbers in the groups change from step to step. A few list comparisons
+confirm this, which saves searching for the parameters that take part: half its time on a small network.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The Langevin step in one launch for all tensors of a device that Triton compiles for (CUDA, ROCm, XPU).
 
-The functions are called as those of kernel.py are, on tensors of a device. A table in its memory holds the
+The functions are called like those of kernel.py, on tensors of a device. A table in device memory holds the
 addresses, so the number of launches does not depend on the number of tensors. Triton comes with torch's
-builds for these devices. Where it is missing, or fails to compile, the torch path serves.
+builds for these devices. Where it is missing, or fails to compile, the torch path is used.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def require(device: torch.device) -> None:
     if device.type in DEVICES and not installed():
         raise RuntimeError(
             f"fused=True: the fused Langevin step on {device} needs Triton, which is not installed; "
-            "`pip install triton`, or leave fused unset for the path of plain torch operations"
+            "`pip install triton`, or leave fused unset to use plain torch operations"
         )
 
 
@@ -86,8 +86,8 @@ def give_up(device: torch.device, error: UnusableError) -> None:
     if device.type not in _broken:
         _broken.add(device.type)
         logging.getLogger("entropy_sgd").warning(
-            "entropy_sgd: Triton does not work on %s (%s); the path of plain torch operations runs instead: "
-            "the same results, more slowly.", device, error,
+            "entropy_sgd: Triton does not work on %s (%s); plain torch operations run instead: "
+            "same results, but slower.", device, error,
         )  # fmt: skip
 
 

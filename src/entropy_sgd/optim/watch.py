@@ -1,7 +1,7 @@
-"""What others do to the parameters between two operations of the optimizer.
+"""Detects changes that other code makes to the parameters between two operations of the optimizer.
 
-`load_state_dict`, a re-initialisation or `p.data = ...` in the middle of a cycle leaves x, mu and x' without
-relation to each other. torch counts the in-place changes of a tensor, and a new storage has another address:
+After `load_state_dict`, a re-initialisation or `p.data = ...` in the middle of a cycle, x, mu and x' no
+longer belong together. torch counts the in-place changes of a tensor, and a new storage has another address:
 both are read after each operation of the optimizer and compared before the next, at no cost in memory. Writes
 in place through `p.data` are not seen, because torch does not count them.
 """

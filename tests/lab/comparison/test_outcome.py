@@ -46,7 +46,7 @@ def told(results, metric="error", maximize=None):
             {"sgd": [None, None], "adam": [3.0, None]},
             "adam: validation error 3.00 % (one seed). Diverged: 2 runs of sgd, 1 run of adam.",
         ),
-        ({"sgd": [None]}, "No run has come to a result. Diverged: 1 run of sgd."),
+        ({"sgd": [None]}, "No run has a result. Diverged: 1 run of sgd."),
     ],
 )
 def test_the_sentence_says_what_the_numbers_allow(results, expected):

@@ -99,12 +99,12 @@ def test_a_folder_of_the_users_own(tmp_path):
     (tmp_path / "t10k-images-idx4-ubyte").write_bytes(encode(x[:2]))
     (tmp_path / "t10k-labels-idx1-ubyte").write_bytes(encode(np.array([0, 3])))
     for reading in (data.test, lambda: load(f"idx:{tmp_path}", final=True)):  # before the training, too
-        with pytest.raises(DataError, match="class 3 to test on, 3 classes"):
+        with pytest.raises(DataError, match="test set has class 3, the training set only 0 to 2"):
             reading()
     (tmp_path / "t10k-labels-idx1-ubyte").write_bytes(encode(np.array([0, 2])))
     assert len(load(f"idx:{tmp_path}", final=True).train) == 25
     (tmp_path / "t10k-images-idx4-ubyte").write_bytes(encode(x[:2, :, :3]))
-    with pytest.raises(DataError, match="3 x 3 x 5 to test on, of 3 x 4 x 5 to train on"):
+    with pytest.raises(DataError, match="test images of 3 x 3 x 5, but training images of 3 x 4 x 5"):
         load(f"idx:{tmp_path}", final=True)
 
 

@@ -100,7 +100,7 @@ def test_a_new_run_that_fails_before_its_first_checkpoint_gives_the_old_one_back
         (old / "metrics.jsonl").write_text("{}\n")
         raise LabError("disk full")
     assert contents(old) == before
-    assert "as it was" in caught.value.__notes__[0]
+    assert "is unchanged" in caught.value.__notes__[0]
 
 
 def test_a_full_disk_at_the_first_checkpoint_gives_the_old_run_back(trained, tmp_path, capsys, monkeypatch):
@@ -115,7 +115,7 @@ def test_a_full_disk_at_the_first_checkpoint_gives_the_old_run_back(trained, tmp
     assert main([*command, str(tmp_path / "run"), "--overwrite"]) == 2
     said = capsys.readouterr().err
     assert "No space left on device. There is no checkpoint yet." in said
-    assert "The run before it is in" in said
+    assert "The previous run in" in said
     assert contents(tmp_path / "run") == before
     assert main([*command, str(tmp_path / "new")]) == 2
     assert not (tmp_path / "new").exists()
@@ -127,7 +127,7 @@ def test_a_process_killed_before_the_first_checkpoint_has_lost_nothing(old):
     assert (old / ASIDE).exists()
     folder = RunFolder(old, OLD, resume=True)
     assert folder.resumed
-    assert "is back" in folder.notes[0]
+    assert "was restored" in folder.notes[0]
     assert contents(old) == before
 
 
@@ -217,7 +217,7 @@ def test_a_checkpoint_of_another_run_is_refused(trained, tmp_path, capsys):
         capsys.readouterr()
         assert main([*command, "--resume"]) == 2
         said = capsys.readouterr().err
-        assert "is of another run" in said
+        assert "is from another run" in said
         assert ("seed: 7 there, 0 now" if what == "seed" else "batch_norm: True there, None now") in said
 
 

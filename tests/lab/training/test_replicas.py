@@ -92,7 +92,7 @@ def test_started_by_itself_or_by_torchrun_whole_or_killed(tmp_path, capsys):
 
     capsys.readouterr()
     assert main([*RUN, "--replicas", "1", "--out", str(tmp_path / "fewer"), "--resume"]) == 0
-    assert "replicas were 2 and are 1 now: all start from the mean" in " ".join(
+    assert "there were 2 replicas and are now 1: all start from the mean" in " ".join(
         capsys.readouterr().out.split()
     )
     fewer, lines = summary(tmp_path / "fewer"), records(tmp_path / "fewer")

@@ -139,8 +139,8 @@ def test_a_wider_range_is_one_that_can_be_searched(name):
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("rate", "1..2", "no 'rate' to search, but lr, L, betas.0"),
-        ("betas", "0..1", "no 'betas' to search"),
+        ("rate", "1..2", "'rate' is not searched, only lr, L, betas.0"),
+        ("betas", "0..1", "'betas' is not searched"),
         ("lr", "", "a range of numbers, such as 0.001..1"),
         ("lr", "fast", "a range of numbers"),
         ("lr", "0.1..", "a range of numbers"),

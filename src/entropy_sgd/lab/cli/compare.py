@@ -47,8 +47,8 @@ class Compare:
     device: str = "auto"
     """cpu, cuda, cuda:1, …; auto takes a GPU if there is one."""
     jobs: int | None = None
-    """Runs at once, each in a process of its own with one thread, unless --set threads=N; by default one per
-    core, or one on a GPU. The results are the same, bit for bit, for any number."""
+    """Runs at once, each in its own process with one thread, unless --set threads=N; by default one per
+    core, or one on a GPU. The results are bit-identical for any number."""
     dask: str | None = None
     """Address of a Dask scheduler, tcp://HOST:8786, whose workers make the runs; they share the folder."""
 

@@ -84,7 +84,7 @@ def refuse_method_as_option(arguments: Sequence[str], name: str) -> None:
         if option == "--set":
             field, _, given = value.partition("=")
             raise LabError(
-                f"train takes each field of its recipe by itself: --{field or 'FIELD'} {given or 'VALUE'}"
+                f"train takes each field of its recipe as an option: --{field or 'FIELD'} {given or 'VALUE'}"
             )
         if option in ("--optimizer", "--optimizers", "--methods"):
             network = name.partition("/")[0] if "/" in name and not name.endswith(".py") else name

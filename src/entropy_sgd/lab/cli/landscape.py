@@ -93,7 +93,7 @@ class Landscape:
     out: Path = Path("landscape")
     """Folder for files and pictures."""
     overwrite: bool = False
-    """Draw slices again that have been drawn already."""
+    """Replace slices that exist already."""
     data_dir: Path | None = None
     """Folder of the data; by default $ENTROPY_SGD_DATA, else the cache folder."""
 

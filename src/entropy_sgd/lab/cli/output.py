@@ -54,7 +54,7 @@ def told(error: BaseException) -> tuple[str, int] | None:
         case OSError():  # no permission, no space: the message has the file
             return str(error), 2
         case MemoryError() | RecursionError():
-            return f"this needs more memory than there is ({error})", 2
+            return f"this needs more memory than is available ({error})", 2
         case _:
             return None
 
@@ -70,7 +70,7 @@ def _plain(value: Any) -> Any:
         return str(value)
     if is_dataclass(value) and not isinstance(value, type):
         return asdict(value)
-    raise TypeError(f"{type(value).__name__} has no form in JSON")
+    raise TypeError(f"{type(value).__name__} cannot be written as JSON")
 
 
 @contextmanager

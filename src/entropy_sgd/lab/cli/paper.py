@@ -23,7 +23,7 @@ class Paper:
     """
 
     results: Path = RESULTS
-    """Folder of the runs that are kept."""
+    """Folder of the kept runs."""
     spectra: Path = Path("results/spectra")
     """Folder of the spectra for Fig. 1 and 3."""
     out: Annotated[tuple[Path, ...], several("FILE …")] = (Path("paper.html"),)
@@ -42,9 +42,9 @@ class Run:
     jobs: int | None = None
     """Runs at the same time, of one thread each; by default as many as there are cores."""
     results: Path = RESULTS
-    """Folder for what is kept."""
+    """Folder for the kept runs, one small file each."""
     runs: Path = Path("runs/paper")
-    """Folder of the runs themselves, with checkpoints and weights."""
+    """Folder for the runs themselves, with checkpoints and weights."""
     data_dir: Path | None = None
     """Folder of the data; by default $ENTROPY_SGD_DATA, else the cache folder."""
     device: str = "auto"
@@ -63,7 +63,7 @@ class Keep:
     results: Path = RESULTS
     """Folder for the files."""
     overwrite: bool = False
-    """Replace what is kept of another run with the same seed."""
+    """Replace a kept run with the same seed."""
 
 
 def paper(arguments: list[str]) -> object:

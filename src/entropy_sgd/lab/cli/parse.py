@@ -36,7 +36,7 @@ def several(metavar: str, *aliases: str) -> Any:
 
 
 def check_jobs(jobs: int | None) -> None:
-    """Refuse a number of runs at once that is none."""
+    """Refuse a number of simultaneous runs below 1."""
     if jobs is not None and jobs < 1:
         raise LabError(f"jobs must be at least 1, got {jobs}")
 

@@ -1,4 +1,4 @@
-"""Standard output and error that end no run: a reader that has gone, a terminal that knows no Greek."""
+"""Standard output and error that never end a run, if the reader exits or the terminal lacks Greek letters."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class Patient:
         self.gone = True
         discard(self._stream)
         with suppress(OSError, ValueError):
-            print("note: the output has been closed: the run goes on without it", file=sys.stderr, flush=True)
+            print("note: the output was closed: the run continues without it", file=sys.stderr, flush=True)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)

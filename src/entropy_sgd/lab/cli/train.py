@@ -130,7 +130,9 @@ def train(arguments: list[str]) -> object:
         with processes.together():
             check.names(settings, **place, processes=processes, present=not options.resume)
         if options.resume and processes.lead and not out.exists():
-            print(f"note: {out} does not exist: there is nothing to resume, the run begins", file=sys.stderr)
+            print(
+                f"note: {out} does not exist: there is nothing to resume, a new run starts", file=sys.stderr
+            )
         folder = processes.first(
             lambda: RunFolder(out, settings, resume=options.resume, overwrite=options.overwrite)
         )

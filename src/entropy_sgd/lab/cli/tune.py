@@ -32,7 +32,7 @@ class Tune:
     budget: float | None = None
     """Effective epochs for each run; by default those of the first method's recipe."""
     seeds: Annotated[tuple[int, ...], several("SEED …")] = (0,)
-    """Each setting is trained with each seed and judged by the mean."""
+    """Each setting is trained with each seed; the mean result counts."""
     rates: int = 4
     """Further runs of each method's best setting at other learning rates: 1/2, 2, 1/4, 4, … times its own."""
     within: float = 1.2
@@ -48,7 +48,7 @@ class Tune:
     search: Annotated[tuple[str, ...], several("[METHOD:]OPTION=LOW..HIGH …")] = ()
     """Other ranges, for all methods that search the option or for one: sgd:lr=0.01..10 inner-lr=0.01..1.
     Commas list values to choose from: L=5,20. A single value fixes the option: sgd:momentum=0.9. (lr and
-    momentum of the entropic methods are those of the outer loop.)"""
+    momentum of the local-entropy methods are those of the outer loop.)"""
     set: Annotated[tuple[str, ...], several("[METHOD:]FIELD=VALUE …")] = ()
     """Fields of all recipes, or of one method's, to change: data=digits batch-size=64"""
     out: Path | None = None
@@ -96,7 +96,7 @@ def _searches(changes: Sequence[str], names: Sequence[str]) -> dict[str, Mapping
 
 def _check_direction(options: Tune, metric: str) -> None:
     if direction(options.maximize, options.minimize) is None and metric not in LESS_IS_BETTER:
-        raise LabError(f"is more {metric!r} better, or less? Add --maximize or --minimize")
+        raise LabError(f"is a higher or a lower {metric!r} better? Add --maximize or --minimize")
 
 
 USAGE = "usage: entropy-sgd tune NETWORK [--methods …] [--trials 8] [--budget 5] [OPTIONS]"

@@ -22,7 +22,7 @@ def sentence(
         return (names or {}).get(row.recipe, row.recipe)
 
     found = [row for row in rows if row.result is not None]
-    text = _outcome(rows, found, name, maximize) if found else "No run has come to a result."
+    text = _outcome(rows, found, name, maximize) if found else "No run has a result."
     diverged = [f"{_count(row.diverged, 'run')} of {name(row)}" for row in rows if row.diverged]
     return text + (f" Diverged: {', '.join(diverged)}." if diverged else "")
 
@@ -32,7 +32,7 @@ def _outcome(
 ) -> str:
     kinds = {(row.part, row.metric) for row in found}
     if len(kinds) > 1:
-        return "The runs are judged in different ways, so none is called best."
+        return "The runs have different metrics, so none is called best."
     part, key = kinds.pop()
     metric = metrics.get(key)
     first = found[0]
@@ -46,7 +46,7 @@ def _outcome(
         return f"{name(first)}: {part} {key} {value(first)}{_over(first.result.count)}."
     if maximize is None and key not in LESS_IS_BETTER:
         listed = ", ".join(f"{name(row)} {metric.number(row.result.mean)}" for row in found if row.result)
-        return f"Mean {part} {metric.label}: {listed}. Whether more or less of it is better is yours to say."
+        return f"Mean {part} {metric.label}: {listed}. Whether higher or lower is better is not known."
     choose, most = (max, "highest") if maximize else (min, "lowest")
     best = choose(found, key=lambda row: row.result.mean if row.result else 0.0)
     assert best.result is not None
@@ -66,7 +66,7 @@ def _told(row: Row, metric: metrics.Metric, whom: str) -> str:
     """The difference to the baseline, if it can be told."""
     difference = row.difference
     if difference is None:
-        return f"without a seed in common to tell a difference {whom}"
+        return f"but without a common seed no difference {whom} can be told"
     number = metric.number(difference.mean, "+")
     if difference.margin is None:
         return f"but no difference {whom} can be told from one seed ({number})"

@@ -1,8 +1,7 @@
-"""Arrays that take long to compute, kept in a folder: `.npy` files and a list of their SHA-256.
+"""Expensive arrays, cached in a folder: `.npy` files and a list of their SHA-256.
 
-A folder takes its name only once all of it is written, so a process killed while writing leaves none that
-is half full. What is kept can be computed again: a cache that cannot be written, or is found damaged, costs
-time only.
+A folder gets its final name only once all of it is written, so a process killed while writing leaves no
+incomplete one. The arrays can be recomputed: a cache that cannot be written, or is damaged, costs only time.
 """
 
 from __future__ import annotations

@@ -106,7 +106,9 @@ def normalised(
 
 def _check_classes(name: str, labels: Tensor, classes: int) -> None:
     if (highest := int(labels.max())) >= classes:
-        raise DataError(f"{name!r}: a class {highest} to test on, {classes} classes to train on.")
+        raise DataError(
+            f"{name!r}: the test set has class {highest}, the training set only 0 to {classes - 1}."
+        )
 
 
 def mnist(data_dir: Path | None, *, final: bool) -> Images:
@@ -142,7 +144,7 @@ def folder(path: Path, *, final: bool) -> Images:
         test, labels = read_pair(*pair("t10k"))
         if test.shape[1:] != x.shape[1:]:
             sizes = (" x ".join(map(str, images.shape[1:])) for images in (test, x))
-            raise DataError(f"{path}: images of {' to test on, of '.join(sizes)} to train on.")
+            raise DataError(f"{path}: test images of {', but training images of '.join(sizes)}.")
         _check_classes(f"idx:{path}", labels, 1 + int(y.max()))
     elif len(x) < 10:
         raise DataError(

@@ -8,9 +8,9 @@ lease.py      tells attempts that somebody still wants them
 progress.py   how far all runs are, and how long they still take
 running.py    all runs of a list, in their order
 
-A run has its own process, for torch's generators, threads and compiler belong to a whole process. Threads
-decide the rounding of a run; so their number is a setting of the run (`fixed_threads`), one by default,
-and does not follow from how many runs there are at once. That makes results the same bits with one job and
+A run has its own process, because torch's generators, threads and compiler belong to a whole process. Threads
+decide the rounding of a run, so their number is a setting of the run (`fixed_threads`), one by default,
+and does not depend on how many runs there are at once. That makes results bit-identical with one job and
 with many.
 """
 

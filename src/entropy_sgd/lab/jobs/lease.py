@@ -1,7 +1,7 @@
-"""A file that says that the runs are still wanted, for processes that share nothing but a file system.
+"""A file that shows that the runs are still wanted, for processes that share nothing but a file system.
 
-The command writes a new number into it every few seconds. A run whose number stays the same for long, or
-whose file is gone or is another command's, saves itself and stops.
+The command writes a new number into it every few seconds. If the number stays the same for long, or the file
+is gone or belongs to another command, the run saves itself and stops.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Methods: what `compare` compares. One module each; its `METHOD` is all that the laboratory knows of it."""
+"""Methods: what `compare` compares. One module each; its `METHOD` is all the laboratory knows of it."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ class AroundAlgorithm1(Method[I]):
             short = f"{steps} steps are less than one cycle of L={options.L}"
             return [f"{short}: the only outer update is at the end"]
         few = f"{steps} steps make only {updates} cycle{'s' if updates > 1 else ''} of L={options.L}"
-        return [f"{few}: the weights that are judged lag behind those that are trained; a smaller L helps"]
+        return [f"{few}: the evaluated weights lag behind those being trained; a smaller L helps"]
 
     def step(self, optimizer: Any, closure: Closure) -> Tensor:
         """A Langevin step; a scope that is measured reads the loss that the closure returns."""

@@ -27,13 +27,13 @@ class ParleOptions(InnerOptions):
     nesterov: bool = True
     """Nesterov's form of the outer momentum."""
     gamma_maximum: float = 1.0
-    """What γ does not exceed."""
+    """Upper bound of γ."""
     rho0: float = 0.01
     """ρ at the first outer update: the pull towards the mean of the replicas."""
     rho1: float = 1e-3
     """ρ₁ of ρ(t) = ρ₀ (1 + ρ₁)^t."""
     rho_maximum: float = 1.0
-    """What ρ does not exceed; with η = 1 a replica moves onto the mean at 1."""
+    """Upper bound of ρ; with η = 1 a replica moves onto the mean at 1."""
     replicas: int = 3
     """How many there are. Each sees its own part of the data, and their gradients all count."""
 

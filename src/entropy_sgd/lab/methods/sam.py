@@ -24,7 +24,7 @@ class SAMOptions(sgd.SGDOptions):
     """Sharpness-aware minimisation around SGD: two gradient evaluations a step."""
 
     rho: float = 0.05
-    """Radius of the neighbourhood whose worst loss is descended."""
+    """Radius of the neighbourhood whose worst loss is minimised."""
 
 
 class SAM(Method[SAMOptions]):

@@ -41,7 +41,7 @@ WHOLE = ("batch_size", "unroll", "vocabulary", "train_limit", "statistics_sample
 
 
 def check_floats(options: Options, drops: Drops) -> None:
-    """Refuse options that are no numbers of float32, and drops that make a learning rate of such a kind."""
+    """Refuse options beyond the range of float32, and drops that make such a learning rate."""
     for option in fields(options):
         value = getattr(options, option.name)
         for number in cast("tuple[Any, ...]", value if isinstance(value, tuple) else (value,)):
@@ -138,8 +138,8 @@ class Recipe:
     """The channels of a pixel lie side by side in memory; no effect on networks without convolutions. For
     speed: it changes the rounding, and the order in which dropout draws."""
     compile: bool = False
-    """Train through `torch.compile`, which needs a C++ compiler and takes longer to start; LSTMs stay as they
-    are. For speed: it changes the rounding, and what dropout draws."""
+    """Train through `torch.compile`, which needs a C++ compiler and takes longer to start; LSTMs are not
+    compiled. For speed: it changes the rounding, and what dropout draws."""
     source: Annotated[Source | None, tyro.conf.Fixed] = None
     """The user's own experiment; None: a network and data of the paper's."""
 

@@ -71,7 +71,7 @@ class Panel:
 
 LOSSES = {
     "loss": Panel("Training loss", "loss at the trained weights"),
-    "validation_loss": Panel("Validation loss", "loss at the judged weights"),
+    "validation_loss": Panel("Validation loss", "loss at the evaluated weights"),
 }
 DIAGNOSTICS = {
     "lr": Panel("Learning rate", "η"),

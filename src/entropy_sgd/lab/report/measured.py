@@ -78,8 +78,8 @@ class Measured:
         """How each kind of picture is read."""
         words = {
             "plane": "Planes: the training loss around the weights, along two random directions whose "
-            "filters have the length of the network's own (Li et al., 2018); planes of equal options have "
-            "the same colours. The first picture is their mean, with its range, against the distance.",
+            "filters have the same norms as the network's (Li et al., 2018); planes with the same options "
+            "share a colour scale. The first picture is their mean, with its range, against the distance.",
             "trajectory": "Trajectories: the plane of the two principal directions of the weights along the "
             "run, with the share of their variance; the cross is where the run ends.",
             "line": "Lines: the loss at weights between those of two runs.",

@@ -1,4 +1,4 @@
-"""The report: one HTML page that needs nothing but itself, and no script."""
+"""The report: one self-contained HTML page without scripts."""
 
 from __future__ import annotations
 
@@ -74,9 +74,7 @@ def render(runs: Sequence[Run], found: Measured, maximize: bool | None = None) -
     }
     body = "".join(f"<section><h2>{title}</h2>{text}</section>" for title, text in sections.items() if text)
     title = html.escape(", ".join(dict.fromkeys(run.recipe.rpartition("/")[0] or run.recipe for run in runs)))
-    outcome = html.escape(
-        sentence(rows, called, maximize=maximize) if rows else "No run has come to its end yet."
-    )
+    outcome = html.escape(sentence(rows, called, maximize=maximize) if rows else "No run has finished yet.")
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}: {outcome}</title>'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -95,8 +93,8 @@ def _lead(runs: Sequence[Run]) -> str:
     ]
     return (
         f"{', '.join(counted)}. Progress is counted in effective epochs, gradient evaluations × batch / data "
-        "size. Every method is judged at the weights it is meant to give: the outer weights x, an average, "
-        "or the weights themselves."
+        "size. Every method is evaluated at the weights it is meant to produce: the outer weights x, an "
+        "average, or the weights themselves."
     )
 
 

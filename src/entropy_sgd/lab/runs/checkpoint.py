@@ -101,7 +101,7 @@ def _first_line(error: BaseException) -> str:
     return str(error).strip().partition("\n")[0] or type(error).__name__
 
 
-def left(folder: Path, kept: str = "The last checkpoint is intact: go on from it with --resume.") -> str:
+def left(folder: Path, kept: str = "The last checkpoint is intact: continue from it with --resume.") -> str:
     """What is said after an error: `kept` if there is a checkpoint."""
     there = any((folder / name).exists() for name in CHECKPOINTS)
     return kept if there else "There is no checkpoint yet."
@@ -130,7 +130,7 @@ def load(folder: Path, settings: Mapping[str, Any] | None = None) -> tuple[State
         except PermissionError as error:
             raise LabError(f"cannot read {path}: {error}") from error
         except _Foreign as error:
-            complaints.append(f"{path} is of another run ({error})")
+            complaints.append(f"{path} is from another run ({error})")
         except Exception as error:  # a damaged file can fail anywhere in torch's reader, with any error
             complaints.append(f"{path} is damaged ({_first_line(error)})")
     if complaints:

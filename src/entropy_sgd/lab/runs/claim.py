@@ -187,7 +187,7 @@ class Claim:
                 kept = (self.path / ASIDE).exists()
                 self._clear()
                 if kept and error is not None:
-                    error.add_note(f"The run before it is in {self.path} as it was.")
+                    error.add_note(f"The previous run in {self.path} is unchanged.")
             elif self._begun:
                 self.settle()
         finally:
@@ -246,7 +246,7 @@ class Claim:
         else:
             self._clear()
             self.notes.append(
-                f"the run in {self.path} is back: that which was to replace it ended without a checkpoint"
+                f"the run in {self.path} was restored: the one to replace it ended without a checkpoint"
             )
 
 

@@ -1,8 +1,8 @@
-"""A lock on a folder: it ends with the process that holds it, however that ends, and says who holds it.
+"""A lock on a folder: it ends with the process that holds it, for whatever reason, and says who holds it.
 
 `flock` on a file in the folder. The kernel drops it when the process is gone, so nothing stale is left behind
-after a crash; the file's content is for the message alone. A file system without `flock` (some network ones)
-and a system without it (Windows) go unlocked, as before.
+after a crash; the file's content is only for the message. On a file system without `flock` (some network
+ones) and a system without it (Windows) there is no locking.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Locked(LabError):
 
     def __init__(self, folder: Path, holder: str) -> None:
         super().__init__(
-            f"{folder} is in use by {holder}: wait for its end, stop it, or choose another folder with --out"
+            f"{folder} is in use by {holder}: wait until it ends, stop it, or choose another with --out"
         )
         self.folder, self.holder = folder, holder
 

@@ -69,7 +69,7 @@ def read(path: Path) -> Run:
         settings["seed"],
     ):
         raise LabError(
-            f"{path / SUMMARY} is of another run, {summary['recipe']} with seed {summary['seed']}, "
+            f"{path / SUMMARY} is from another run, {summary['recipe']} with seed {summary['seed']}, "
             f"not {settings['recipe']['name']} with seed {settings['seed']}"
         )
     return Run(path, settings, config["environment"], _records(path / METRICS), summary)

@@ -74,7 +74,7 @@ def check(runs: Sequence[Run], on: On) -> None:
         require_finished(run)
         if on == "trajectory" and (found := len(trajectory.read(run.path))) < 2:
             raise LabError(
-                f"{run.path} has kept {found} weights along its way: train it with --keep-weights 20, or so"
+                f"{run.path} has kept weights at {found} steps only: train it with, say, --keep-weights 20"
             )
     if on != "line":
         return

@@ -33,7 +33,7 @@ def check(file: Path, record: Record) -> None:
             whole = whole and all(_numbers(pair, 2) for pair in found["coordinates"])
             whole = whole and _numbers(found["shares"], 2)
     if not whole:
-        raise LabError(f"{file} has a slice that is damaged")
+        raise LabError(f"{file} holds a damaged slice")
 
 
 def _numbers(values: Any, length: int | None = None, *, none: bool = False) -> bool:

@@ -78,7 +78,7 @@ def check(file: Path, record: Record, shape: Shape = WHOLE) -> None:
             require(file, found, {"histograms": {name: {"edges": list, "counts": list}}}, "spectrum.")
             edges, counts = (found["histograms"][name][key] for key in ("edges", "counts"))
             if len(edges) != len(counts) + 1 or not all(map(number, [*edges, *counts])):
-                raise LabError(f"{file} has a histogram {name} that is damaged")
+                raise LabError(f"{file} holds a damaged histogram {name}")
     if "local_entropy" in record:
         require(file, record, {"local_entropy": list})
         for entry in record["local_entropy"]:

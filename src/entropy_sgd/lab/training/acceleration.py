@@ -1,7 +1,7 @@
 """What changes the speed of a run, its rounding and what dropout draws, but not what it computes.
 
-Threads and `torch.compile` are here. The third such setting, the layout of images, belongs to the batches:
-see tasks/images.py.
+This module has threads and `torch.compile`. The third such setting, the layout of images, is part of the
+batches: see tasks/images.py.
 """
 
 from __future__ import annotations

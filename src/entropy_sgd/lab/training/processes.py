@@ -1,8 +1,8 @@
 """The processes that train one network together, as torchrun starts them; or the only one.
 
 Every rank holds the same weights and takes its own part of each mini-batch; DistributedDataParallel averages
-the gradients. The lead, rank 0, is the only one that shows, evaluates and writes anything. An error of one
-rank must become an error of all, or the others would wait for it forever: what can fail is done inside
+the gradients. Only the lead, rank 0, shows, evaluates and writes anything. An error on one
+rank must become an error on all, or the others would wait for it forever: what can fail is done inside
 `together` or `first`.
 """
 

@@ -1,6 +1,6 @@
-"""The processes of a method that has replicas, started on this machine by a command that runs alone.
+"""The processes of a method with replicas, started on this machine by a command that runs alone.
 
-Under torchrun they are there already. Each process is `python -m entropy_sgd.lab.training.starting FOLDER`,
+Under torchrun they exist already. Each process is `python -m entropy_sgd.lab.training.starting FOLDER`,
 with the variables torchrun would give it; FOLDER holds what to train, and takes what the lead has to say at
 its end.
 """

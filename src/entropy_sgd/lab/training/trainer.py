@@ -2,7 +2,7 @@
 
 Progress is counted in effective epochs, gradient evaluations x batch / data size, for every method alike,
 those of all processes together where there are several. Everything the next step depends on is in the
-checkpoint, so that a run that was stopped anywhere continues to the same bits.
+checkpoint, so that a run that was stopped anywhere continues bit for bit.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ class Trainer:
         saved, complaints = processes.first(self._saved)
         self.metrics_size = 0
         self.greeting = [f"note: {note}" for note in processes.first(lambda: self.folder.notes)]
-        self.greeting += [f"note: {text}: the one before it is used" for text in complaints]
+        self.greeting += [f"note: {text}: the previous one is used" for text in complaints]
         with processes.together(), self._fitting():
             if saved is not None:
                 self.progress = Progress.read(saved, self.progress.total)
@@ -177,7 +177,7 @@ class Trainer:
             reason = str(error).strip().partition("\n")[0]
             raise LabError(
                 f"the checkpoint in {self.folder.path} does not fit this run ({type(error).__name__}: "
-                f"{reason}): it is of another one, or damaged. Use --overwrite to train again."
+                f"{reason}): it is from another run, or damaged. Use --overwrite to train again."
             ) from error
 
     def _change(self, saved: Record, before: int) -> Record:
@@ -194,13 +194,13 @@ class Trainer:
         )
         self.task.model.load_state_dict(saved["model"])
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "state_dict: of", UserWarning)  # the note below says it
+            warnings.filterwarnings("ignore", r"state_dict: saved with (\d|rho)", UserWarning)  # see the note
             self.optimizer.load_state_dict(saved["optimizer"])
         self.task.begin_pass_after(saved["task"])
         here = f"rank {self.processes.rank} step {self.progress.step}"
         torch.manual_seed(seed_from(f"{self.settings.seed} {here}"))
         self.greeting.append(
-            f"note: replicas were {before} and are {self.replicas} now: all start from the mean weights"
+            f"note: there were {before} replicas and are now {self.replicas}: all start from the mean weights"
         )
         return {"task": self.task.state_dict(), "generators": generators()}
 
@@ -262,7 +262,7 @@ class Trainer:
             raise Diverged(f"{self.title}: {error}. {left}") from None
         except OSError as error:
             why, left = error.strerror or error, checkpoint.left(self.folder.path)
-            raise LabError(f"cannot go on writing to {self.folder.path}: {why}. {left}") from error
+            raise LabError(f"cannot continue writing to {self.folder.path}: {why}. {left}") from error
         finally:
             files.close()
 

@@ -52,7 +52,7 @@ def changed(search: Mapping[str, Search], name: str, text: str) -> dict[str, Sea
     """
     known = parts(search)
     if name not in known:
-        raise LabError(f"there is no {name!r} to search, but {', '.join(known)}")
+        raise LabError(f"{name!r} is not searched, only {', '.join(known)}")
     found: Search = _parsed(name, text, known[name])
     option, dot, index = name.partition(".")
     if dot:
