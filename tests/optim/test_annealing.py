@@ -160,7 +160,7 @@ def test_a_rate_of_zero_at_first(anneal):
     one = EntropySGD([q], lr=1.0, inner_lr=0.2, L=3, anneal=anneal)
     for i, gradient in enumerate(gradients):
         for optimizer, weights in ((zero, p), (one, q)):
-            optimizer.param_groups[0]["lr"] = min(1.0, i / 4)
+            optimizer.param_groups[0]["lr"] = min(1.0, (i + 1) / 4)
             weights.grad = gradient.clone()
             optimizer.step()
     assert torch.equal(p, q)
@@ -174,7 +174,25 @@ def test_a_rate_of_zero_in_a_state_of_an_older_version():
     saved["param_groups"][0][annealing.BASE] = 0.0
     optimizer.load_state_dict(saved)
     optimizer.param_groups[0]["lr"] = 0.25
+    p.grad = torch.ones_like(p)
+    optimizer.step()
     assert annealing.inner_rate(optimizer.param_groups[0]) == pytest.approx(0.05)
+
+
+@pytest.mark.parametrize("anneal", ["inner", "outer", "both"])
+def test_a_rate_that_stays_zero_holds_x_while_the_inner_loop_walks(anneal):
+    p, gradients = problem()
+    q, _ = problem()
+    start = p.detach().clone()
+    held = EntropySGD([p], lr=0.0, inner_lr=0.2, L=len(gradients) + 1, anneal=anneal)
+    free = EntropySGD([q], lr=1.0, inner_lr=0.2, L=len(gradients) + 1, anneal=anneal)
+    for gradient in gradients:
+        for optimizer, weights in ((held, p), (free, q)):
+            weights.grad = gradient.clone()
+            optimizer.step()
+    assert torch.equal(p, q)
+    held.finish()
+    assert torch.equal(p, start)
 
 
 def test_around_another_optimizer_the_first_rate_above_zero_counts():

@@ -24,11 +24,13 @@ BASE = "entropy_base_lr"
 def remember(group: dict[str, Any], unit: float = 0.0) -> None:
     """The rate that the factor is relative to, in a group that has not got one yet.
 
-    A rate of 0 is nothing to be relative to: `unit` is in its place, or the first other rate if that is 0.
+    A rate of 0 is no scale. As long as it stays 0, x stays where it is and the inner loop steps with
+    `inner_lr`; a later rate is relative to `unit`, or to itself if that is 0.
     """
     if not group.get(BASE) and group.get("lr") is not None:
         arguments.one_number("lr", group["lr"])
-        group[BASE] = float(group["lr"]) or unit
+        lr, rises = float(group["lr"]), group.get(BASE) == 0.0
+        group[BASE] = (unit or lr) if rises and lr else lr
 
 
 def factor(group: dict[str, Any]) -> float:
@@ -71,7 +73,7 @@ def written(group: dict[str, Any]) -> str | None:
     Asked once, after the first cycle, when a warm-up by hand is unlikely to be at this very factor.
     """
     base, lr, inner_lr = group.get(BASE), group.get("lr"), group["inner_lr"]
-    if group["anneal"] == "outer" or not base or lr is None or "initial_lr" in group:
+    if group["anneal"] == "outer" or not base or not lr or "initial_lr" in group:
         return None
     if not math.isclose(float(lr), inner_lr, rel_tol=1e-6) or math.isclose(inner_lr, base, rel_tol=1e-6):
         return None
@@ -84,8 +86,8 @@ def written(group: dict[str, Any]) -> str | None:
 class Applied:  # a generator in its place would take three times as long
     """Inside, `inner_lr` and `lr` of the groups are the rates to step with."""
 
-    def __init__(self, groups: list[dict[str, Any]]) -> None:
-        self._groups = groups
+    def __init__(self, groups: list[dict[str, Any]], unit: float) -> None:
+        self._groups, self._unit = groups, unit
         self._before: list[tuple[dict[str, Any], dict[str, Any]]] = []
 
     def __enter__(self) -> None:
@@ -98,7 +100,7 @@ class Applied:  # a generator in its place would take three times as long
             raise
 
     def _apply(self, group: dict[str, Any]) -> None:
-        remember(group)
+        remember(group, self._unit)
         lr, base, inner_lr = group.get("lr"), group.get(BASE), group["inner_lr"]
         self._before.append(
             (group, {"inner_lr": inner_lr} if lr is None else {"inner_lr": inner_lr, "lr": lr})

@@ -91,7 +91,7 @@ class LocalEntropy(Saving):
 
     _common_state: ClassVar[dict[str, Any]] = COMMON_STATE
     _unit: ClassVar[float] = 0.0
-    """The base rate of a group that is built with `lr=0`; see `annealing.remember`."""
+    """What a later rate of a group that was built with `lr=0` is relative to; see `annealing.remember`."""
 
     def __init__(
         self,
@@ -187,7 +187,7 @@ class LocalEntropy(Saving):
         self._outer = OuterOptimizer(self, outer, arguments.plain(outer_options or {}), taken)
         for group in self.param_groups:
             sharding.check_group_params(group)
-            annealing.remember(group, self._unit)
+            annealing.remember(group)
 
     @property
     def outer(self) -> Optimizer:
@@ -222,7 +222,7 @@ class LocalEntropy(Saving):
             check_state_dtype(added)
             for hosted in self._hosted:
                 hosted.add_param_group(added)
-            annealing.remember(added, self._unit)
+            annealing.remember(added)
         except Exception:
             self.param_groups.pop()
             raise
@@ -300,7 +300,7 @@ class LocalEntropy(Saving):
                     message := annealing.written(group)
                 ) is not None:
                     self._warn_once("written rate", message)
-        with annealing.Applied(self.param_groups):
+        with annealing.Applied(self.param_groups, self._unit):
             try:
                 stepped = self._langevin(loss, steady)
             except RuntimeError:
@@ -309,7 +309,11 @@ class LocalEntropy(Saving):
             common["inner_step"] += stepped
             whole = stepped and common["inner_step"] >= common["L"]
             if whole:
-                self._update()
+                try:
+                    self._update()
+                except BaseException:  # a diverged replica: the step before was this optimizer's own write
+                    self._watch.record(self._taking_part())
+                    raise
         if stepped:
             if steady is None:
                 self._settle()
@@ -376,7 +380,7 @@ class LocalEntropy(Saving):
             try:
                 for group, then in zip(self.param_groups, self._scheduled, strict=False):
                     group.update(then)
-                with annealing.Applied(self.param_groups):
+                with annealing.Applied(self.param_groups, self._unit):
                     self._update()
             finally:
                 for group, options in zip(self.param_groups, now, strict=True):
