@@ -210,6 +210,7 @@ def test_options_of_a_group_reach_the_optimizer_inside():
     [
         ({"inner": torch.optim.LBFGS}, "inner must be"),
         ({"inner": 7}, "'sgnht', or a class"),
+        ({"inner": EntropySGD}, "inner must be an optimizer that has no inner loop of its own"),
         ({"inner": torch.optim.AdamW, "inner_options": {"maximize": True}}, "must not set maximize"),
         ({"inner": torch.optim.AdamW, "inner_options": {"learning_rate": 1.0}}, "learning_rate"),
         ({"inner": "sgd", "inner_options": {"lr": 1.0}}, "inner_options must be left out"),
