@@ -18,6 +18,7 @@ from entropy_sgd import arguments
 from entropy_sgd.optim import angle, annealing, scoping
 from entropy_sgd.optim.loops import Loops
 from entropy_sgd.optim.options import COMMON_OPTIONS, complete_state_dict
+from entropy_sgd.optim.rules import RULES
 from entropy_sgd.optim.states import GRADIENT, X, has_master, working_dtype
 
 # In the first group of a state dict only, in the middle of a cycle.
@@ -98,7 +99,7 @@ class Saving(Loops):
         outer_names = [self._outer.public_option(name) for name in self._outer.optimizer.defaults]
         complete = complete_state_dict(self, state_dict, (CORE, outer_names), "entropy_")
         for i, group in enumerate(complete["param_groups"]):
-            if group["inner"] != self._inner_name and (self._hosts_inner or "." in group["inner"]):
+            if group["inner"] != self._inner_name and (self._hosts_inner or group["inner"] not in RULES):
                 raise ValueError(
                     f"state_dict: of an optimizer with inner={group['inner']!r}, "
                     f"this one has {self._inner_name!r}"
