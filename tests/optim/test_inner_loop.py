@@ -210,6 +210,7 @@ def test_options_of_a_group_reach_the_optimizer_inside():
     [
         ({"inner": torch.optim.LBFGS}, "inner must be"),
         ({"inner": 7}, "'sgnht', or a class"),
+        ({"inner": EntropySGD}, "inner must be an optimizer that has no inner loop of its own"),
         ({"inner": torch.optim.AdamW, "inner_options": {"maximize": True}}, "must not set maximize"),
         ({"inner": torch.optim.AdamW, "inner_options": {"learning_rate": 1.0}}, "learning_rate"),
         ({"inner": "sgd", "inner_options": {"lr": 1.0}}, "inner_options must be left out"),
@@ -219,6 +220,25 @@ def test_options_of_a_group_reach_the_optimizer_inside():
 def test_inner_loops_that_cannot_be(options, message):
     with pytest.raises(ValueError, match=message):
         LocalEntropy([nn.Parameter(torch.ones(2))], torch.optim.SGD, {"lr": 1.0}, **options)
+
+
+def test_a_rule_that_is_not_there_is_refused_when_it_is_met():
+    p = nn.Parameter(torch.ones(200))
+    optimizer = EntropySGD([p], noise=0.0)
+    p.grad = torch.ones(200)
+    optimizer.step()
+    before = p.detach().clone()
+    saved = optimizer.state_dict()
+    saved["param_groups"][0]["inner"] = "psgld"
+    with pytest.raises(ValueError, match="inner='psgld', this one has 'sgd'"):
+        optimizer.load_state_dict(saved)
+    optimizer.param_groups[0]["inner"] = "psgld"
+    with pytest.raises(ValueError, match=r"inner must be 'adam' or .*, got 'psgld'"):
+        optimizer.step()
+    assert torch.equal(p, before)
+    optimizer.param_groups[0]["inner"] = "sgd"
+    optimizer.step()
+    assert optimizer.inner_steps == 2
 
 
 def test_another_optimizer_inside_is_refused_at_loading():

@@ -121,6 +121,30 @@ def test_a_look_at_the_state_changes_no_bit(options):
     assert seen == plain
 
 
+@pytest.mark.parametrize(("dtype", "fused"), [(torch.float32, None), (torch.float64, False)])
+def test_nor_does_it_where_only_some_parameters_have_a_gradient(dtype, fused):
+    """The compiled step and torch's, and those of float64, measure with different precision."""
+
+    def run(*, looking: bool) -> tuple[torch.Tensor, dict[str, float]]:
+        a = nn.Parameter(torch.linspace(-1, 2, 24, dtype=dtype).view(6, 4).t())
+        b = nn.Parameter(torch.linspace(0, 3, 24))
+        optimizer = EntropySGD([a, b], L=6, gamma=scoping.MatchGradient(), fused=fused)
+        for i in range(18):
+            a.grad, b.grad = torch.cos(a.detach()), torch.sin(b.detach())
+            if i % 3 == 0:
+                b.grad = None
+            elif i % 3 == 1:
+                a.grad = None
+            optimizer.step()
+            if looking:
+                optimizer.state_dict()
+        return torch.cat([a.flatten(), b]).detach(), optimizer.diagnostics()
+
+    (weights, seen), (other, plain) = run(looking=True), run(looking=False)
+    assert torch.equal(weights, other)
+    assert seen == plain
+
+
 @pytest.mark.parametrize("fused", [None, False])
 def test_the_momentum_goes_on_when_it_is_to_be_kept_from_mid_cycle_on(fused):
     """By hand: v = m v + dx', x' - eta' (dx' + m v), gamma too small to matter."""

@@ -162,3 +162,35 @@ def test_numbers_of_numpy_are_plain_in_a_state_of_sgld():
     optimizer = SGLD([{"params": [p], "noise": np.float64(0.5)}], lr=np.float32(0.1), b=np.float64(0.6))
     through_a_file(optimizer.state_dict())
     assert type(optimizer.param_groups[0]["lr"]) is type(optimizer.param_groups[0]["noise"]) is float
+
+
+@pytest.mark.parametrize("kind", [torch.optim.NAdam, torch.optim.ASGD])
+@pytest.mark.parametrize("place", ["outer", "inner"])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_numbers_of_other_optimizers_keep_their_bits(kind, place, dtype):
+    """NAdam's product of momenta and ASGD's rate are of float32; torch loads them in the weights' dtype."""
+
+    def make(p: nn.Parameter) -> LocalEntropy:
+        options = {place: kind, f"{place}_options": {"lr": 0.1}}
+        return LocalEntropy([p], L=2, inner_state="keep", **options)
+
+    def step(p: nn.Parameter, optimizer: LocalEntropy) -> None:
+        p.grad = torch.sin(3 * p.detach())
+        optimizer.step()
+
+    p = nn.Parameter(torch.linspace(-1, 2, 24, dtype=dtype))
+    optimizer = make(p)
+    for _ in range(5):
+        step(p, optimizer)
+    other = nn.Parameter(p.detach().clone())
+    resumed = make(other)
+    resumed.load_state_dict(through_a_file(optimizer.state_dict()))
+    dtypes = [
+        {k: v.dtype for k, v in o.state_dict()["state"][0].items() if torch.is_tensor(v)}
+        for o in (optimizer, resumed)
+    ]
+    assert dtypes[0] == dtypes[1]
+    for _ in range(5):
+        step(p, optimizer)
+        step(other, resumed)
+    assert torch.equal(p, other)

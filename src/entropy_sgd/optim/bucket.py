@@ -10,6 +10,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
+from entropy_sgd import arguments
 from entropy_sgd.optim import angle, kernel, kernel_outer, narrow, sharding, triton_step
 from entropy_sgd.optim.langevin import Langevin, Tensors, drift, langevin_step, langevin_step_
 from entropy_sgd.optim.noise import thermal
@@ -100,7 +101,8 @@ class Bucket:
         if same and self._unchanged(states):
             self._count(states, gradient)
             return
-        rule = RULES.get(group["inner"])  # None for a torch optimizer, which keeps its own memory
+        # None for a torch optimizer, which keeps its own memory
+        self._rule = rule = RULES.get(group["inner"])
         self._options, self.h = options, Langevin.of(group, rule or RULES["sgd"], gamma)
         names = () if rule is None else rule.buffers(self.h)
         self._keeping = keeping = group["inner_state"] == "keep"
@@ -229,6 +231,8 @@ class Bucket:
             |x - x'|^2 after the step, and |grad f(x)|^2 of the members at their first step; zeros unless
             `measure`.
         """
+        if self._rule is None:  # written into the group; the kernel would read buffers that are not there
+            arguments.choice("inner", self.group["inner"], tuple(RULES))
         sums = self._compiled(seed, t, l, steady and self._same_lists)
         if sums is not None:
             # the kernels write behind torch's back; autograd and watch.py go by its count of writes

@@ -121,10 +121,13 @@ class LocalEntropy(Saving):
         state_dtype: torch.dtype | None = None,
         anneal: str = "outer",
     ) -> None:
-        check_hosted("outer", outer, outer_options)
-        if issubclass(outer, LocalEntropy):
-            raise arguments.refuse("outer", outer, "an optimizer that has no inner loop of its own")
         self._hosts_inner = not isinstance(inner, str)
+        check_hosted("outer", outer, outer_options)
+        if self._hosts_inner:
+            check_hosted("inner", inner, inner_options)
+        for argument, kind in (("outer", outer), ("inner", inner)):
+            if not isinstance(kind, str) and issubclass(kind, LocalEntropy):
+                raise arguments.refuse(argument, kind, "an optimizer that has no inner loop of its own")
         rule_options = {
             "inner_momentum": inner_momentum,
             "inner_nesterov": inner_nesterov,
@@ -132,7 +135,6 @@ class LocalEntropy(Saving):
             "inner_eps": inner_eps,
         }
         if self._hosts_inner:
-            check_hosted("inner", inner, inner_options)
             for name, value in rule_options.items():
                 if value != RULE_OPTIONS[name]:
                     raise arguments.refuse(name, value, "left out where inner is a class: use inner_options")

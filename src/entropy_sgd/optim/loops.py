@@ -50,7 +50,7 @@ class Loops(HeldWeights):
             monitor = common["monitor"]
             self._gradient = angle.empty(self.param_groups, buckets[0].device) if monitor else None
         if self._needs_loss() is not None:
-            common["loss"] = common["loss"] + (loss.detach() if isinstance(loss, Tensor) else float(loss))
+            common["loss"] = _sum(common["loss"], loss.detach() if isinstance(loss, Tensor) else float(loss))
         # Noise that a cycle has used before it was started over is not used again.
         address = (common["seed"], common["outer_step"], common["inner_step"] + common["abandoned"])
         entered: list[Bucket] = []
@@ -88,8 +88,8 @@ class Loops(HeldWeights):
             device = buckets[0].device
             distance_sq = distance_sq + (distance.to(device) if isinstance(distance, Tensor) else distance)
             gradient = gradient.to(device) if isinstance(gradient, Tensor) else gradient
-            common["gradient_sq"] = common["gradient_sq"] + gradient
-        common["distance"] = common["distance"] + distance_sq**0.5
+            common["gradient_sq"] = _sum(common["gradient_sq"], gradient)
+        common["distance"] = _sum(common["distance"], distance_sq**0.5)
         return True
 
     def _hosted_langevin(
@@ -267,3 +267,9 @@ class Loops(HeldWeights):
             and `cosine` are NaN if a parameter has left the cycle, or begun it anew.
         """
         return dict(self._common["diagnostics"])
+
+
+def _sum(total: Any, part: Any) -> Any:
+    """Of figures; on the CPU a number, as in a state dict: a tensor might round the next sum otherwise."""
+    total = total + part
+    return float(total) if isinstance(total, Tensor) and total.is_cpu else total

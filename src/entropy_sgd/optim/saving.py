@@ -18,7 +18,8 @@ from entropy_sgd import arguments
 from entropy_sgd.optim import angle, annealing, scoping
 from entropy_sgd.optim.loops import Loops
 from entropy_sgd.optim.options import COMMON_OPTIONS, complete_state_dict
-from entropy_sgd.optim.states import GRADIENT, has_master
+from entropy_sgd.optim.rules import RULES
+from entropy_sgd.optim.states import GRADIENT, X, has_master, working_dtype
 
 # In the first group of a state dict only, in the middle of a cycle.
 SKETCH = "gradient_sketch"
@@ -98,7 +99,7 @@ class Saving(Loops):
         outer_names = [self._outer.public_option(name) for name in self._outer.optimizer.defaults]
         complete = complete_state_dict(self, state_dict, (CORE, outer_names), "entropy_")
         for i, group in enumerate(complete["param_groups"]):
-            if group["inner"] != self._inner_name and (self._hosts_inner or "." in group["inner"]):
+            if group["inner"] != self._inner_name and (self._hosts_inner or group["inner"] not in RULES):
                 raise ValueError(
                     f"state_dict: saved with inner={group['inner']!r}, "
                     f"but this optimizer has {self._inner_name!r}"
@@ -145,20 +146,25 @@ class Saving(Loops):
         """After torch has given loaded states the parameters' dtype.
 
         The states of bfloat16 weights are of float32, and with `state_dtype=torch.bfloat16` those of float32
-        weights of bfloat16.
+        weights of bfloat16. Single numbers, such as NAdam's product of momenta, are of float32 beside any
+        weights.
         """
         for group, saved in zip(self.param_groups, state_dict["param_groups"], strict=True):
             for p, i in zip(group["params"], saved["params"], strict=True):
                 state = self.state.get(p, {})
                 state.pop(GRADIENT, None)
-                for name, value in state_dict["state"].get(i, {}).items():
+                entries = state_dict["state"].get(i, {})
+                converted = X in entries and entries[X].dtype is not working_dtype(p)
+                for name, value in entries.items():
                     if name not in state or not isinstance(value, Tensor):
                         continue
                     hosted = name.startswith("inner_")  # of an optimizer that works on the parameter itself
                     master = has_master(p) and value.dtype is torch.float32 and not hosted
                     half = group["state_dtype"] is torch.bfloat16 and value.dtype is torch.bfloat16
-                    if master or (half and name.startswith("entropy_")):
-                        state[name] = value.detach().to(p.device, copy=True)
+                    ours = name.startswith("entropy_")
+                    number = value.dim() == 0 and not ours and not converted
+                    if master or (half and ours) or number:
+                        state[name] = value.detach().to(state[name].device, copy=True)
 
     def _share(self) -> None:
         for hosted in self._hosted:
