@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from entropy_sgd import EntropySGD, LocalEntropy
+from entropy_sgd import EntropyAdam, EntropySGD, LocalEntropy
 from problem import Problem, flat
 
 
@@ -24,6 +24,23 @@ def test_an_outer_rate_makes_up_for_the_steps_that_mu_lags_behind(alpha):
             optimizer.step()
         reached.append(-p[0].item() / 0.1)  # in steps of SGD
     assert reached == pytest.approx([cycles * (L - behind), cycles * L], rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "name"),
+    [(EntropySGD, {"momentum": 0.9}, "momentum_buffer"), (EntropyAdam, {}, "exp_avg")],
+)
+def test_an_outer_state_of_another_size_is_an_error(kind, options, name):
+    """torch's fused step does not look at sizes, and would write beyond the end."""
+    p = nn.Parameter(torch.ones(40))
+    optimizer = kind([p], L=1, **options)
+    p.grad = torch.ones(40)
+    optimizer.step()
+    memory = torch.zeros(40)
+    optimizer.state[p][name] = memory[:10]
+    with pytest.raises(RuntimeError, match="size"):
+        optimizer.step()
+    assert not memory[10:].any()
 
 
 def test_outer_weight_decay_and_inner_weight_decay_are_two_things():

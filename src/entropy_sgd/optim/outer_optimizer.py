@@ -72,8 +72,8 @@ class OuterOptimizer(Hosted):
     def _fused(self, group: Record, inner: bool | None) -> bool | None:
         """Whether the update of this group is torch's fused one; `inner` is the choice for the inner loop.
 
-        torch itself never chooses it on the CPU, where it is by far the fastest. There it ignores strides,
-        and does not update half-precision weights (torch 2.13).
+        torch itself never chooses it on the CPU, where it is by far the fastest. There it ignores strides
+        and sizes, and does not update half-precision weights (torch 2.13).
         """
         params: list[Tensor] = group["params"]
         chosen: bool | None = group["fused"]
@@ -88,7 +88,10 @@ class OuterOptimizer(Hosted):
         if inner is False:
             return False
         return not sharding.any_distributed(params) and all(
-            t.is_cpu and t.dtype in (torch.float32, torch.float64) and t.is_contiguous()
+            t.is_cpu
+            and t.dtype in (torch.float32, torch.float64)
+            and t.is_contiguous()
+            and t.shape == p.shape
             for p in params
             for t in (p, p.grad, *(entry for entry in state.get(p, {}).values() if _has_shape(entry)))
             if t is not None
