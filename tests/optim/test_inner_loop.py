@@ -230,7 +230,7 @@ def test_a_rule_that_is_not_there_is_refused_when_it_is_met():
     before = p.detach().clone()
     saved = optimizer.state_dict()
     saved["param_groups"][0]["inner"] = "psgld"
-    with pytest.raises(ValueError, match="inner='psgld', this one has 'sgd'"):
+    with pytest.raises(ValueError, match="inner='psgld', but this optimizer has 'sgd'"):
         optimizer.load_state_dict(saved)
     optimizer.param_groups[0]["inner"] = "psgld"
     with pytest.raises(ValueError, match=r"inner must be 'adam' or .*, got 'psgld'"):
