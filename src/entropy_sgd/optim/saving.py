@@ -111,7 +111,7 @@ class Saving(Loops):
                 else:
                     group.setdefault(name, self._common_state.get(name, self._common[name]))
         for group, here in zip(complete["param_groups"], self.param_groups, strict=False):
-            if not group[annealing.BASE]:  # saved by a version that did not know it, or by another name
+            if group[annealing.BASE] is None:  # saved by a version that did not know it, or by another name
                 group[annealing.BASE] = group.pop("base_lr", None) or here[annealing.BASE]
         before = (self.state, self.param_groups)
         kinds = ("load_state_dict_pre_hooks", "load_state_dict_post_hooks")
