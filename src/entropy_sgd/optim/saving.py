@@ -162,7 +162,8 @@ class Saving(Loops):
                     master = has_master(p) and value.dtype is torch.float32 and not hosted
                     half = group["state_dtype"] is torch.bfloat16 and value.dtype is torch.bfloat16
                     ours = name.startswith("entropy_")
-                    number = value.dim() == 0 and not ours and not converted
+                    moment = hosted and p.dim() == 0  # or may be one: in the dtype of the parameter
+                    number = value.dim() == 0 and not (ours or converted or moment)
                     if master or (half and ours) or number:
                         state[name] = value.detach().to(state[name].device, copy=True)
 
