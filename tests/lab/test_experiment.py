@@ -356,6 +356,17 @@ def test_code_that_cannot_be_measured_is_shown_with_its_traceback(tmp_path, monk
     assert line in told
 
 
+def test_a_checkpoint_that_cannot_be_written_is_no_error_of_the_code(own, tmp_path, capsys):
+    assert main(["train", own, "--method", "sgd", "--epochs", "0.5", "--out", "run"]) == 0
+    (tmp_path / "file").touch()
+    capsys.readouterr()
+    assert main(["spectrum", "run", "--method", "exact", "--checkpoint", "file/rows"]) == 2
+    told = capsys.readouterr().err
+    assert "file" in told
+    assert "fails" not in told
+    assert "Traceback" not in told
+
+
 def test_the_documentation_has_the_example_as_it_is():
     page = (EXAMPLE.parents[1] / "docs" / "experiments.md").read_text(encoding="utf-8")
     program = EXAMPLE.read_text(encoding="utf-8")

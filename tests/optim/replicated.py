@@ -397,6 +397,37 @@ def the_diverged_is_named(group: Group) -> None:
             optimizer.eval()
 
 
+class OutOfMemory(torch.optim.SGD):
+    """Fails when it is told to, after it has written."""
+
+    fails = False
+
+    def step(self, closure: Any = None) -> Any:
+        super().step(closure)
+        if self.fails:
+            raise MemoryError
+
+
+def what_a_failed_update_has_written_is_its_own(group: Group) -> None:
+    """The mean stays as it arrived; narrow numbers, which would refuse weights of others, go on."""
+    for dtype in (None, torch.bfloat16):
+        model = network()
+        options: dict[str, Any] = {"L": 2, "rho": 0.2, "process_group": group, "exchange_dtype": dtype}
+        optimizer = ReplicatedLocalEntropy(model.parameters(), OutOfMemory, {"lr": 0.5}, **options)
+        a = dist.get_rank(group)
+        learn(model, optimizer, range(5), a)
+        OutOfMemory.fails = True
+        with pytest.raises(MemoryError):
+            learn(model, optimizer, range(5, 6), a)
+        OutOfMemory.fails = False
+        means = [optimizer.state[p]["entropy_mean"].clone() for p in model.parameters()]
+        learn(model, optimizer, range(6, 7), a)
+        for p, mean in zip(model.parameters(), means, strict=True):
+            assert torch.equal(optimizer.state[p]["entropy_mean"], mean)
+        learn(model, optimizer, range(7, 10), a)
+        assert optimizer.outer_steps == 4
+
+
 # ---- replicas of several processes ----
 
 
@@ -560,6 +591,7 @@ def main() -> None:
     if rank < 2:
         resumes_to_the_same_bits(groups[2])
         a_single_run_becomes_replicas(groups[2])
+        what_a_failed_update_has_written_is_its_own(groups[2])
         results["bytes"] = what_is_sent(groups[2])
     larger_than_a_process(mesh, groups[2] if rank < 2 else None, folder)
     torch.save(results, folder / f"results-{rank}.pt")

@@ -195,6 +195,21 @@ def test_a_rate_that_stays_zero_holds_x_while_the_inner_loop_walks(anneal):
     assert torch.equal(p, start)
 
 
+@pytest.mark.parametrize("built", [0.0, 1.0])
+@pytest.mark.parametrize("risen", [0.0, 0.25])
+def test_a_state_with_a_rate_of_zero_resumes_whatever_the_optimizer_was_built_with(built, risen):
+    p, gradients = problem()
+    optimizer = EntropySGD([p], lr=0.0, inner_lr=0.2, L=3)
+    train(optimizer, p, gradients[:4], lambda factor: {})
+    q = torch.nn.Parameter(p.detach().clone())
+    resumed = EntropySGD([q], lr=built, inner_lr=0.2, L=3)
+    resumed.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+    for one, weights in ((optimizer, p), (resumed, q)):
+        one.param_groups[0]["lr"] = risen
+        train(one, weights, gradients[4:], lambda factor: {})
+    assert torch.equal(p, q)
+
+
 def test_around_another_optimizer_the_first_rate_above_zero_counts():
     """Nobody knows what its rate would be."""
     p, gradients = problem()

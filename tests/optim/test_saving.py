@@ -194,3 +194,27 @@ def test_numbers_of_other_optimizers_keep_their_bits(kind, place, dtype):
         step(p, optimizer)
         step(other, resumed)
     assert torch.equal(p, other)
+
+
+@pytest.mark.parametrize("place", ["outer", "inner"])
+@pytest.mark.parametrize(
+    ("before", "after"), [(torch.float32, torch.bfloat16), (torch.bfloat16, torch.float32)]
+)
+def test_moments_of_a_parameter_that_is_a_single_number_follow_its_dtype(place, before, after):
+    """A temperature, say, of a model that was converted between saving and loading."""
+
+    def train(p: nn.Parameter, saved: dict | None = None) -> dict:
+        options = {place: torch.optim.Adam, f"{place}_options": {"lr": 0.1}}
+        optimizer = LocalEntropy([p], L=2, inner_state="keep", **options)
+        if saved is not None:
+            optimizer.load_state_dict(saved)
+        for _ in range(5):
+            p.grad = torch.sin(3 * p.detach())
+            optimizer.step()
+        return optimizer.state_dict()
+
+    p = nn.Parameter(torch.tensor(0.7, dtype=before))
+    saved = train(p)
+    q = nn.Parameter(p.detach().to(after))
+    train(q, saved)
+    assert torch.isfinite(q)

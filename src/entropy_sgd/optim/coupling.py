@@ -148,12 +148,15 @@ class Coupled(LocalEntropy):
             common["rho"] = scoping.evaluate(self._rho, common["outer_step"], "rho")
         self._arrive()
         self._figures = self._overlap()
-        super()._update()
-        common["diagnostics"] |= self._figures
-        if self._couples:
-            self._launch()
-            self._held.record(self._params())
-            self._steady = None  # `_notice` looks at more than the parameters of the buckets
+        try:
+            super()._update()
+            common["diagnostics"] |= self._figures
+            if self._couples:
+                self._launch()
+        finally:  # what an update that fails has written is no one else's either
+            if self._couples:
+                self._held.record(self._params())
+                self._steady = None  # `_notice` looks at more than the parameters of the buckets
 
     @property
     def _changes_gradient(self) -> bool:

@@ -111,7 +111,7 @@ class Saving(Loops):
                 else:
                     group.setdefault(name, self._common_state.get(name, self._common[name]))
         for group, here in zip(complete["param_groups"], self.param_groups, strict=False):
-            if not group[annealing.BASE]:  # saved by a version that did not know it, or by another name
+            if group[annealing.BASE] is None:  # saved by a version that did not know it, or by another name
                 group[annealing.BASE] = group.pop("base_lr", None) or here[annealing.BASE]
         before = (self.state, self.param_groups)
         kinds = ("load_state_dict_pre_hooks", "load_state_dict_post_hooks")
@@ -162,7 +162,8 @@ class Saving(Loops):
                     master = has_master(p) and value.dtype is torch.float32 and not hosted
                     half = group["state_dtype"] is torch.bfloat16 and value.dtype is torch.bfloat16
                     ours = name.startswith("entropy_")
-                    number = value.dim() == 0 and not ours and not converted
+                    moment = hosted and p.dim() == 0  # or may be one: in the dtype of the parameter
+                    number = value.dim() == 0 and not (ours or converted or moment)
                     if master or (half and ours) or number:
                         state[name] = value.detach().to(state[name].device, copy=True)
 

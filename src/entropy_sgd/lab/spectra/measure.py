@@ -161,7 +161,7 @@ def _measure(
                 found = local_entropies(how, trained)
         except MemoryError as error:
             raise LabError(f"{error} (--dtype float32, --method lanczos)") from error
-        except (ValueError, ImportError) as error:  # what the measurement refuses, for one of its arguments
+        except (ValueError, ImportError, OSError) as error:  # of one of its arguments, such as --checkpoint
             raise LabError(str(error)) from error
     return {
         "recipe": run.recipe,
