@@ -102,6 +102,8 @@ ADAMS: dict[str, dict[str, Any]] = {
     "reset, lr=0.003, beta1=0.9": {"lr": 3e-3, "betas": (0.9, 0.999)},
     "reset, lr=0.003, alpha=0.25": {"lr": 3e-3, "alpha": 0.25},
     "reset, lr=0.0015, L=2": {"lr": 1.5e-3, "L": 2},
+    "reset, lr=0.002, L=2": {"lr": 2e-3, "L": 2},
+    "reset, lr=0.002, L=3": {"lr": 2e-3, "L": 3},
     "reset, lr=0.003, beta1=0": {"lr": 3e-3, "betas": (0.0, 0.999)},
     "keep, lr=0.005, Adam inside": {"lr": 5e-3, "inner_state": "keep", "inner": "adam", "inner_lr": 1e-3},
     "keep, lr=0.003, Adam inside": {"lr": 3e-3, "inner_state": "keep", "inner": "adam", "inner_lr": 1e-3},
