@@ -12,12 +12,13 @@ setup: $(READY) help ## the environment in .venv: `. .venv/bin/activate` to use 
 help:
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/'
 
+# backpack, which curvlinops installs, names torchvision but does not need it here; its build does not match
+# the CPU build of torch, and lightning and transformers fail on importing one that is broken.
 $(READY): pyproject.toml constraints.txt setup.py $(wildcard src/entropy_sgd/optim/kernel*.[ch])
 	$(PYTHON) -m venv $(VENV)
 	rm -f src/entropy_sgd/optim/*.so
+	@echo 'installing about 2.8 GB into $(VENV): this takes a few minutes'
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
-	# backpack, which curvlinops installs, names torchvision but does not need it here; its build does not
-	# match the CPU build of torch, and lightning and transformers fail on importing one that is broken.
 	$(BIN)/pip uninstall --quiet --yes torchvision
 	touch $(READY)
 

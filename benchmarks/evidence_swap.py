@@ -120,7 +120,7 @@ def tally(found: list[Pair]) -> str:
     corrected = min(p) < 0.05 / len(p)
     return (
         f"Beyond their intervals: {worse} worse, {len(beyond) - worse} better, of {len(p)}; "
-        f"{0.05 * len(p):.1f} would be expected by chance. Corrected for their number (Bonferroni), "
-        f"{'at least one is' if corrected else 'none is'}. Mean over the rows: "
+        f"{0.05 * len(p):.1f} would be expected by chance. With a Bonferroni correction for their number, "
+        f"{'at least one remains' if corrected else 'none remains'}. Mean over the rows: "
         f"{less(relative, dict.fromkeys(relative, 0.0))} % of the error (95 %)."
     )

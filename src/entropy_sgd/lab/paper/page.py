@@ -33,8 +33,8 @@ TERMS = (
     "Our standard error is s/√n over the seeds; for one or two seeds s is at least the paper's ±. That of "
     "the paper is its ± over √runs where it gives their number, else the ± itself.",
     "Differences between our own runs are paired, seed by seed.",
-    "Runs that diverge are counted, not averaged. Those that end with a loss within 5 % of a guess's count "
-    "as diverged: the network gives nearly every image the same answer.",
+    "Runs that diverge are counted, not averaged. A run whose final loss is within 5 % of that of guessing "
+    "counts as diverged: the network gives nearly every image the same answer.",
 )
 CSS = """
 :root { color-scheme: light; }
