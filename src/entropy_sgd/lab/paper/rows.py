@@ -284,7 +284,9 @@ ROWS = (MNISTFC, LENET, CHAR_LSTM, PTB_SMALL, ABLATION, ALLCNN, SGLD, PTB, CURVE
 
 TABLE_1 = (
     Line("mnistfc", "mnistfc-entropy-sgd", "mnistfc-adam"),
-    Line("mnistfc, with batch normalisation (Adam without)", "mnistfc-entropy-sgd-batch-norm", "mnistfc-adam"),
+    Line(
+        "mnistfc, with batch normalisation (Adam without)", "mnistfc-entropy-sgd-batch-norm", "mnistfc-adam"
+    ),
     Line("LeNet", "lenet-entropy-sgd", "lenet-adam"),
     Line("All-CNN-BN", "allcnn-entropy-sgd", "allcnn-sgd"),
     Line("PTB-LSTM", "ptb-lstm-entropy-sgd", "ptb-lstm-sgd"),
