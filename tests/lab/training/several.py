@@ -13,7 +13,7 @@ import torch
 from entropy_sgd.lab import Diverged, Interrupted, LabError, recipes, tasks
 from entropy_sgd.lab.recipes import Recipe
 from entropy_sgd.lab.runs.folder import RunFolder, Settings
-from entropy_sgd.lab.training.processes import Processes
+from entropy_sgd.lab.training.processes import Processes, leave
 from entropy_sgd.lab.training.trainer import train
 
 
@@ -97,3 +97,4 @@ def main(folder: Path) -> None:
 
 if __name__ == "__main__":
     main(Path(sys.argv[1]))
+    leave(0)  # as the command does: a thread of gloo may abort a process that cleans up
